@@ -58,11 +58,11 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
 
 /// The command of PowerShell that does the same: without switches, and with its paths in one word.
 fn translated(simple: Simple) -> Certain<Simple> {
-    let Simple { mut words, joint } = simple;
+    let Simple { mut words, joint, .. } = simple;
     let name = words.first().map_or(String::new(), |word| word.text.to_lowercase());
     let takes_paths = lists(WITH_PATHS, &name);
     if !takes_paths && !lists("cd chdir pushd copy move ren", &name) {
-        return Ok(Simple { words, joint });
+        return Ok(Simple { words, ..Simple::new(joint) });
     }
     let is_switch = |word: &Word| word.text.starts_with('/') && !word.is_quoted;
     let is_tree = name == "dir" && words.iter().any(|word| is_switch(word) && word.text.eq_ignore_ascii_case("/s"));
@@ -83,5 +83,5 @@ fn translated(simple: Simple) -> Certain<Simple> {
     if is_tree {
         words.push(Word { text: "-recurse".to_owned(), ..Word::default() });
     }
-    Ok(Simple { words, joint })
+    Ok(Simple { words, ..Simple::new(joint) })
 }

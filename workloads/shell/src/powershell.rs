@@ -1,5 +1,7 @@
 //! PowerShell's commands on files.
 
+use std::collections::HashMap;
+
 use super::courses::{Course, Ends, Pipeline, courses};
 use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
@@ -41,7 +43,12 @@ pub(super) type Certain<T> = Result<T, &'static str>;
 pub(super) struct Simple {
     pub(super) words: Vec<Word>,
     pub(super) joint: Joint,
+    /// Whether texts of what it prints are replaced: `(Get-Content a) -replace 'x', 'y'`.
+    pub(super) is_replaced: bool,
 }
+
+/// Variables whose text is certain, by their names in lower case.
+type Variables = HashMap<String, String>;
 
 #[derive(Default)]
 pub(super) struct Word {
@@ -53,7 +60,7 @@ pub(super) struct Word {
 
 impl Word {
     /// Adds the text up to the second `"`. Returns what follows it.
-    fn double_quoted<'a>(&mut self, quoted: &'a str) -> Certain<&'a str> {
+    fn double_quoted<'a>(&mut self, quoted: &'a str, variables: &Variables) -> Certain<&'a str> {
         let mut letters = quoted.char_indices().peekable();
         while let Some((at, letter)) = letters.next() {
             match letter {
@@ -66,10 +73,24 @@ impl Word {
                     Some((_, escaped @ ('"' | '`' | '$' | '\''))) => escaped,
                     _ => return Err("a text with escapes"),
                 }),
-                letter => {
-                    self.is_expanded |= letter == '$';
-                    self.text.push(letter);
+                '$' => {
+                    let name = name_of(&quoted[at + 1..]);
+                    let text =
+                        variables.get(&name.to_lowercase()).filter(|_| !quoted[at + 1 + name.len()..].starts_with(':'));
+                    match text {
+                        Some(text) => {
+                            self.text.push_str(text);
+                            name.chars().for_each(|_| {
+                                letters.next();
+                            });
+                        }
+                        None => {
+                            self.is_expanded = true;
+                            self.text.push('$');
+                        }
+                    }
                 }
+                letter => self.text.push(letter),
             }
         }
         Err("a quote without an end")
@@ -118,7 +139,9 @@ fn perform(all: &[Simple], ok: bool, cwd: &mut String, work: &mut ShellWork) -> 
     let mut courses = courses(&pipelines, is_exact.then_some(true)).into_iter();
     let mut course = Course::default();
     let mut piped = None;
+    let mut is_replaced = false;
     for simple in all {
+        let writes_replaced = std::mem::replace(&mut is_replaced, simple.is_replaced) && simple.joint == Joint::Pipe;
         if simple.joint != Joint::Pipe {
             course = courses.next().unwrap_or_default();
             piped = None;
@@ -129,6 +152,9 @@ fn perform(all: &[Simple], ok: bool, cwd: &mut String, work: &mut ShellWork) -> 
         let known = (work.steps.len(), work.programs.len(), cwd.clone());
         match (simple.text(), piped.take()) {
             (Some(text), None) => piped = Some(text),
+            (_, None) if writes_replaced && lists("set-content sc out-file", &simple.name()) => {
+                rewrite(simple, cwd, work)?;
+            }
             (_, text) => program(simple, text, cwd, work)?,
         }
         if course.skipped && known != (work.steps.len(), work.programs.len(), cwd.clone()) {
@@ -151,8 +177,8 @@ fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
 
 impl Simple {
     /// A command without words so far.
-    fn new(joint: Joint) -> Self {
-        Self { words: Vec::new(), joint }
+    pub(super) fn new(joint: Joint) -> Self {
+        Self { words: Vec::new(), joint, is_replaced: false }
     }
 
     /// The text that the command is, if it is one in quotes: `'x' | Set-Content a`.
@@ -221,6 +247,18 @@ impl Words {
         }
     }
 
+    /// Whether the next word is the first one of its command.
+    fn begins_command(&self) -> bool {
+        self.word.is_none() && self.commands.last().is_some_and(|command| command.words.is_empty())
+    }
+
+    /// Makes the last command the reader of a file whose text is replaced.
+    fn replace(&mut self, reader: Vec<Word>) {
+        if let Some(command) = self.commands.last_mut() {
+            (command.words, command.is_replaced) = (reader, true);
+        }
+    }
+
     /// Begins the next command.
     pub(super) fn begin(&mut self, joint: Joint) {
         self.commands.push(Simple::new(joint));
@@ -247,10 +285,88 @@ pub(super) fn after_sink(rest: &str) -> Option<&str> {
     after.chars().next().is_none_or(|next| next.is_whitespace() || ";|&)".contains(next)).then_some(after)
 }
 
+/// The name of a variable at the start of a text.
+fn name_of(text: &str) -> &str {
+    let end = text.find(|letter: char| !(letter == '_' || letter.is_ascii_alphanumeric()));
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// A text between quotes, after blanks, and what follows it.
+fn literal<'a>(text: &'a str, variables: &Variables) -> Option<(String, &'a str)> {
+    let text = text.trim_start_matches([' ', '\t']);
+    if let Some(quoted) = text.strip_prefix('\'') {
+        let (text, after) = quoted.split_once('\'')?;
+        // Two quotes are one: such a text is left to the command.
+        return (!after.starts_with('\'')).then(|| (text.to_owned(), after));
+    }
+    let mut word = Word::default();
+    let after = word.double_quoted(text.strip_prefix('"')?, variables).ok()?;
+    (!word.is_expanded).then_some((word.text, after))
+}
+
+/// The text that an assignment gives a variable, by what stands behind its name, and what follows the assignment.
+fn assigned<'a>(text: &'a str, variables: &Variables) -> Option<(String, &'a str)> {
+    let value = text.trim_start_matches([' ', '\t']).strip_prefix('=')?;
+    let (text, after) = literal(value, variables)?;
+    let after = after.trim_start_matches([' ', '\t', '\r']);
+    (after.is_empty() || after.starts_with([';', '\n'])).then_some((text, after))
+}
+
+/// The words of `(Get-Content a) -replace 'x', 'y'` or `(Get-Content a).Replace('x', 'y')` without the replacements, and what
+/// follows it. What the replacements do is not told: they are patterns of .NET.
+fn replaced<'a>(text: &'a str, variables: &Variables) -> Option<(Vec<Word>, &'a str)> {
+    let (inner, mut rest) = text.strip_prefix('(')?.split_once(')')?;
+    // A line of its own has no variables.
+    let mut inner = split(inner).ok()?;
+    let reader = inner.pop().filter(|reader| inner.is_empty() && lists("get-content gc cat type", &reader.name()))?;
+    let mut count = 0;
+    loop {
+        rest = rest.trim_start_matches([' ', '\t']);
+        let lower: String = rest.chars().take(12).flat_map(char::to_lowercase).collect();
+        let is_call = lower.starts_with(".replace(");
+        let operator = ["-replace", "-creplace", "-ireplace"].into_iter().find(|operator| lower.starts_with(*operator));
+        rest = match operator {
+            Some(operator) => rest.get(operator.len()..)?,
+            None if is_call => rest.get(".replace(".len()..)?,
+            None => break,
+        };
+        rest = literal(rest, variables)?.1.trim_start_matches([' ', '\t']);
+        if let Some(second) = rest.strip_prefix(',') {
+            rest = literal(second, variables)?.1;
+        }
+        if is_call {
+            rest = rest.trim_start_matches([' ', '\t']).strip_prefix(')')?;
+        }
+        count += 1;
+    }
+    (count > 0 && rest.starts_with('|')).then_some((reader.words, rest))
+}
+
 fn split(line: &str) -> Certain<Vec<Simple>> {
     let mut words = Words::new(line)?;
     let mut rest = line;
+    let mut variables = Variables::new();
     while let Some(next) = rest.chars().next() {
+        let begins = words.begins_command();
+        if begins && next == '$' {
+            let name = name_of(&rest[1..]);
+            if !name.is_empty()
+                && let Some((text, after)) = assigned(&rest[1 + name.len()..], &variables)
+            {
+                variables.insert(name.to_lowercase(), text);
+                rest = after;
+                continue;
+            }
+            variables.remove(&name.to_lowercase());
+        }
+        if begins
+            && next == '('
+            && let Some((reader, after)) = replaced(rest, &variables)
+        {
+            words.replace(reader);
+            rest = after;
+            continue;
+        }
         let after = &rest[next.len_utf8()..];
         if next.is_whitespace() || ";|&".contains(next) {
             words.end_word();
@@ -294,7 +410,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
             '"' => {
                 let started = words.word();
                 started.is_quoted = true;
-                rest = started.double_quoted(after)?;
+                rest = started.double_quoted(after, &variables)?;
                 continue;
             }
             '\n' | ';' => words.begin(Joint::Sequence),
@@ -313,8 +429,20 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
             '(' | ')' | '{' | '}' | '@' | '`' | '<' => return Err("an expression"),
             '$' => {
                 let started = words.word();
-                started.is_expanded = true;
-                started.text.push('$');
+                let name = name_of(after);
+                let behind = &after[name.len()..];
+                match variables.get(&name.to_lowercase()).filter(|_| !behind.starts_with(['.', '[', ':'])) {
+                    Some(text) => {
+                        started.is_quoted = true;
+                        started.text.push_str(text);
+                        rest = behind;
+                        continue;
+                    }
+                    None => {
+                        started.is_expanded = true;
+                        started.text.push('$');
+                    }
+                }
             }
             next if next.is_whitespace() => {}
             next => words.word().text.push(next),
@@ -384,6 +512,20 @@ fn fixed(simple: &Simple, name: &str, cwd: &str, work: &mut ShellWork) -> Certai
     let step = (class, dir);
     if work.programs.last() != Some(&step) {
         work.programs.push(step);
+    }
+    Ok(())
+}
+
+/// The end of a command that writes what it has read of a file back to it, with other texts.
+fn rewrite(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+    const UNKNOWN: &str = "an output whose text is unknown";
+    let all = parameters(&simple.words[1..])?;
+    let named = all.iter().find(|(name, _)| lists("-path -literalpath -filepath", name));
+    let (_, path) = named.or(all.iter().find(|(name, _)| name.is_empty())).ok_or(UNKNOWN)?;
+    let path = seen_from(cwd, path)?;
+    match work.steps.pop() {
+        Some(ShellStep::Read(read)) if read == path => work.steps.push(ShellStep::Rewrite(path)),
+        _ => return Err(UNKNOWN),
     }
     Ok(())
 }
@@ -481,8 +623,13 @@ fn program(simple: &Simple, piped: Option<String>, cwd: &mut String, work: &mut 
                 true => piped,
                 false => value("-value -inputobject").or_else(second),
             };
-            // The encoding of `Out-File` depends on the version.
-            let is_certain = |text: &String| text.is_ascii() && name != "out-file";
+            // Without one, the encoding of `Out-File` depends on the version.
+            let encoding = value("-encoding").map(|encoding| encoding.to_lowercase());
+            let keeps_bytes = match encoding.as_deref() {
+                None | Some("utf8") => name != "out-file",
+                Some(encoding) => lists("ascii utf8nobom default ansi oem", encoding),
+            };
+            let is_certain = |text: &String| text.is_ascii() && keeps_bytes;
             let Some(content) = content.filter(is_certain) else {
                 return Err("an output whose text is unknown");
             };
