@@ -269,6 +269,8 @@ fn join(
         published = None;
         joined = attempt(&mut cache, &mut contact);
     }
+    // After a commit without an answer, the log says whether it arrived.
+    let is_known = joined.is_ok() || cache.intents().is_empty();
     match joined {
         Ok(unconditional) => {
             let refused = || {
@@ -295,7 +297,7 @@ fn join(
             return Err(OpenError::Cache(format!("the cache {}: {error}", file.display())));
         }
     }
-    if cache.intents().is_empty() {
+    if is_known {
         cache.mend_lost().map_err(in_cache(file))?;
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
