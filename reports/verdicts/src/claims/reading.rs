@@ -146,6 +146,9 @@ impl Test for ReadingTest {
         if let Some((field, message)) = self.measure.problem() {
             return Some((vec![Field("measure"), Any, Field(field)], message));
         }
+        if let Some((field, message)) = self.measure.seen_once() {
+            return Some((vec![Field("measure"), Any, Field(field)], message));
+        }
         // A median and a mean have intervals or samples of their own.
         let has_ends =
             matches!(&self.measure, Measure::Hosts { figure, .. } if !figure.is_event() && !figure.is_longest());

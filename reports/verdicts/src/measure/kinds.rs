@@ -11,7 +11,7 @@ use super::growth::{ScoreGrowth, TimeGrowth};
 use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::model_files::FileMeasure;
-use super::probes::{Aspect, PROPERTIES};
+use super::probes::{Aspect, MACHINE_LOSS, PROPERTIES};
 use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
@@ -386,6 +386,18 @@ impl Measure {
         const FACTORS: [f64; 2] = [0.5, 2.0];
         match self {
             Measure::Hosts { workload, figure, copies: Some(copies), within } => {
+    /// Why a probe of it is no evidence for a claim: the field, and the problem in words. One loss of a machine after which
+    /// everything was there shows next to nothing of the next one.
+    pub fn seen_once(&self) -> Option<(&'static str, String)> {
+        let Measure::Property { of } = self else {
+            return None;
+        };
+        let message = format!(
+            "one probe of {MACHINE_LOSS} is one loss of the machine, which bounds no share: use `measure.durability = {{ loss = \"machine-loss\" }}`"
+        );
+        of.iter().any(|name| name == MACHINE_LOSS).then_some(("of", message))
+    }
+
                 let from = copies.every_s;
                 let shorter = std::iter::successors(Some(from / 2.0), |every_s| Some(every_s / 2.0));
                 let shorter = shorter.take_while(|every_s| *every_s > copies.or_every_s);

@@ -24,7 +24,7 @@ pub(super) const PROPERTIES: [&str; 9] = [
 ];
 
 /// The property of keeping the files when the machine is lost.
-const MACHINE_LOSS: &str = "survives-machine-loss";
+pub(super) const MACHINE_LOSS: &str = "survives-machine-loss";
 
 /// The aspect of probes of properties.
 const PROPERTY: &str = "property";
@@ -163,7 +163,11 @@ impl Evidence<'_> {
                 PropertyState::Untried => untried.push(title.to_owned()),
                 PropertyState::Works(detail) => {
                     provenance = provenance.max(provenance_of(name));
-                    works.push(format!("{title} ({detail})"));
+                    let seen = match self.tried_properties(name, arm).count() {
+                        1 => "seen once".to_owned(),
+                        probes => format!("seen in {probes} probes"),
+                    };
+                    works.push(format!("{title} ({seen}: {detail})"));
                 }
                 PropertyState::Fails(Outcome::Skipped, why) => {
                     failures.push(why.to_owned());

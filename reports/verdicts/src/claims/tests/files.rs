@@ -35,6 +35,7 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
         reading("ratio", "equals = 1.0", baseline, results),
         of_sqlite("calls", "equals = 1", "model-files = { figure = 'calls' }"),
         of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read' }"),
+        of_sqlite("properties", "equals = 1", "property = { of = ['survives-machine-loss'] }"),
         of_sqlite("notes", "above = 0", "hosts = { workload = 'micro/read', figure = 'unseen-notes' }"),
         of_sqlite("records", "equals = 0", "faults = { scenarios = ['cron-kill'], figure = 'lost-records' }"),
         reading("ratio", "about = 1.0", "arm = 'sqlite', baseline = 'sqlite'", READ),

@@ -472,6 +472,22 @@ fn a_count_of_0_confirms_and_refutes_only_with_enough_passes() {
 }
 
 #[test]
+fn a_property_that_one_probe_saw_is_said_to_be_seen_once() {
+    let claim = of_sqlite("properties", "equals = 1", "property = { of = ['snapshot'] }");
+    let probes = |count| {
+        let mut run = testing::run();
+        run.probes = vec![Probe::new("property", "snapshot", "sqlite", Outcome::Ok, "as it was saved"); count];
+        judged(&claim, &[&run])
+    };
+    assert_eq!(probes(0).status, NotMeasured);
+    for (count, words) in [(1, "snapshots (seen once: as it was saved)"), (3, "snapshots (seen in 3 probes: ")] {
+        let found = probes(count);
+        assert_eq!(found.status, Confirmed);
+        assert!(found.evidence.contains(words), "{}", found.evidence);
+    }
+}
+
+#[test]
 fn wrong_passes_refute_that_every_answer_is_right() {
     let claim = of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read', within = 0.2 }");
     for (how, expected) in [
