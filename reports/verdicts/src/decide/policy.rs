@@ -816,18 +816,31 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
 
 /// Why a candidate that is no better than the baseline would keep the bound of a benefit: the field, and the problem.
 fn no_benefit(row: &Criterion) -> Option<(&'static str, &'static str)> {
-    let is_ratio = row.scale() == Scale::Ratio;
+    // The figure of a candidate that equals its baseline.
+    let (equal, below, above) = match row.scale() {
+        Scale::Own => (f64::NAN, "", ""),
+        Scale::Ratio => (
+            1.0,
+            "must be below 1: a figure equal to the baseline's is not a benefit",
+            "must be above 1: a figure equal to the baseline's is not a benefit",
+        ),
+        _ => (
+            0.0,
+            "must be below 0: a figure equal to the baseline's is not a benefit",
+            "must be above 0: a figure equal to the baseline's is not a benefit",
+        ),
+    };
     match (row.at_most, row.at_least) {
         (_, Some(_)) if row.measure.is_timed() => Some(("at_least", "a longer time is not a benefit: use `at_most`")),
-        (Some(bound), _) if is_ratio && bound >= 1.0 => {
-            Some(("at_most", "must be below 1: a figure equal to the baseline's is not a benefit"))
+        (Some(bound), _) if bound >= equal => Some(("at_most", below)),
+        (_, Some(bound)) if bound <= equal => Some(("at_least", above)),
+        _ if matches!(row.measure, Measure::Passes { .. } | Measure::Conformance { .. }) => {
+            Some(("measure", "is a requirement, which the baseline meets, too: make it a gate"))
         }
-        (_, Some(bound)) if is_ratio && bound <= 1.0 => {
-            Some(("at_least", "must be above 1: a figure equal to the baseline's is not a benefit"))
-        }
-        _ if matches!(row.measure, Measure::Property { .. }) && row.scale() == Scale::Own => {
-            Some(("unit", "counts properties of the baseline, too: a benefit needs the unit `properties more`"))
-        }
+        _ if row.scale() == Scale::Own && row.measure.compares() => Some((
+            "unit",
+            "is one of the candidate alone, and the baseline may be as good: a benefit needs a unit that compares, such as `ratio`",
+        )),
         _ => None,
     }
 }

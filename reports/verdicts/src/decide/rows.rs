@@ -562,7 +562,13 @@ impl Question<'_> {
         if let Some(void) = self.evidence.baseline_apart(measure, scale, self.baseline, bound) {
             return Err(void);
         }
-        self.evidence.figure(measure, scale, self.candidate, self.baseline)
+        let figure = self.evidence.figure(measure, scale, self.candidate, self.baseline)?;
+        // Anything is infinitely more than nothing. The interval of a share says how much more at least.
+        if scale == Scale::Ratio && self.criterion.at_least.is_some() && figure.reading.low.is_infinite() {
+            let why = format!("no ratio to a baseline of 0: {}, against {}", figure.reading.words, figure.baseline);
+            return Err(MeasureResult::Unknown(why));
+        }
+        Ok(figure)
     }
 
     /// The figure in the other sessions in which a benefit is asked for.

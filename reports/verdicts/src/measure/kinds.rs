@@ -236,6 +236,11 @@ impl Measure {
         scales.map(|scale| self.unit(scale)).collect()
     }
 
+    /// Whether it has a unit that compares a candidate with a baseline.
+    pub fn compares(&self) -> bool {
+        self.scales().len() > 1
+    }
+
     fn scales(&self) -> Vec<Scale> {
         let mut all = vec![Scale::Own];
         match self {

@@ -581,6 +581,33 @@ at_most = 0
 const LATENCY: &str = "measure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }";
 
 #[test]
+fn a_ratio_to_a_baseline_of_nothing_shows_no_benefit() {
+    let row_of = "measure.score = { workload = \"micro/read\", method = \"search\", counts = [\"definition-tokens\"] }\nunit = \"ratio\"\nat_least = 1.5";
+    let text = POLICY.replacen(&format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"), row_of, 1);
+    for (of_direct, of_candidate, expected) in
+        [(20, 90, RowState::Met), (0, 90, RowState::Open), (0, 0, RowState::Unmet), (80, 80, RowState::Unmet)]
+    {
+        let mut run = testing::run();
+        for (arm, found) in [("direct", of_direct), ("sqlite", of_candidate)] {
+            evidence::score(&mut run, "micro/read", arm, "search", &[("definition-tokens", found)]);
+        }
+        let found = decisions_of_text(&text, &run).remove(0);
+        assert_eq!(row(&found, "Faster").state, expected, "{of_direct}, {of_candidate}: {:?}", row(&found, "Faster"));
+    }
+}
+
+#[test]
+fn answers_that_took_no_token_are_not_a_benefit() {
+    const TITLE: &str = "Tokens to find a message";
+    let mut run = evidence::inbox();
+    assert_eq!(row(&of("inbox", &run, "view-mail"), TITLE).state, RowState::Met);
+    let counts = [("definition-tokens", 0), ("call-tokens", 0), ("result-tokens", 0)];
+    evidence::task(&mut run, "agent/inbox-find", &counts);
+    let found = of("inbox", &run, "view-mail");
+    assert_eq!(row(&found, TITLE).state, RowState::Open, "{:?}", row(&found, TITLE));
+}
+
+#[test]
 fn a_malformed_policy_names_file_line_and_field() {
     let names = Names {
         workloads: ["micro/read".to_owned()].into(),
@@ -706,6 +733,24 @@ fn a_malformed_policy_names_file_line_and_field() {
         error(
             "figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 1\n",
             "figure = \"lost-records\", within = 0.05 }\nunit = \"records\"\nat_most = 1000\n",
+        ),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.score = { workload = \"micro/read\", method = \"task\", counts = [\"stale-answers\"] }\nunit = \"per question\"\nat_most = 0",
+        ),
+        error(
+            LATENCY,
+            "measure.score = { workload = \"micro/read\", method = \"task\", counts = [\"tokens\"], within = 0.1 }",
+        ),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.score = { workload = \"micro/read\", method = \"task\", counts = [\"tokens\"] }\nunit = \"percent saved\"\nat_least = -50",
+        ),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"ms more\"\nat_most = 5"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"ms\"\nat_most = 1000"),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.conformance = { groups = [] }\nunit = \"features\"\nat_most = 50",
         ),
         find("nonsense").unwrap_err().to_string(),
     ];
