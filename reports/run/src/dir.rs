@@ -1,5 +1,6 @@
 //! Writing and reading the files of a run directory.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -144,15 +145,23 @@ impl Run {
     pub fn read(dir: &Path) -> Result<Self, RunError> {
         let plan = read_plan(dir)?;
         let environment = read_json(dir, ENVIRONMENT)?;
+        let samples: Vec<Sample> = read_lines(dir, SAMPLES)?;
+        check_once(dir, SAMPLES, &samples, |pass| {
+            (pass.epoch, &pass.workload, &pass.state, &pass.arm, pass.round, pass.warm_up)
+        })?;
+        let cells: Vec<CellEpoch> = read_lines(dir, CELLS)?;
+        check_once(dir, CELLS, &cells, |cell| (cell.epoch, &cell.workload, &cell.state, &cell.arm))?;
+        let epochs: Vec<Epoch> = read_lines(dir, EPOCHS)?;
+        check_once(dir, EPOCHS, &epochs, |epoch| epoch.epoch)?;
         Ok(Self {
             dir: dir.to_owned(),
             plan,
             environment,
             policy: read_if_there(dir, POLICY)?,
             contexts: read_lines(dir, CONTEXTS)?,
-            samples: read_lines(dir, SAMPLES)?,
-            cells: read_lines(dir, CELLS)?,
-            epochs: read_lines(dir, EPOCHS)?,
+            samples,
+            cells,
+            epochs,
             probes: read_lines(dir, PROBES)?,
             faults: read_lines(dir, FAULTS)?,
             fault_outcomes: read_lines(dir, FAULT_OUTCOMES)?,
@@ -160,6 +169,18 @@ impl Run {
             model_files: read_model_files(dir)?,
         })
     }
+}
+
+/// Checks that no record is there twice, which would count twice. The records of a file are its lines, in order.
+fn check_once<'a, T, K: Ord>(dir: &Path, name: &str, items: &'a [T], key: impl Fn(&'a T) -> K) -> Result<(), RunError> {
+    let mut known = BTreeMap::new();
+    for (line, item) in (1..).zip(items) {
+        if let Some(first) = known.insert(key(item), line) {
+            let problem = format!("is the same record as line {first}: remove one of them");
+            return Err(broken(&dir.join(name), Some(line), &problem));
+        }
+    }
+    Ok(())
 }
 
 fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {

@@ -352,6 +352,37 @@ fn a_figure_in_another_unit_is_refused_with_its_file_line_and_field() {
 }
 
 #[test]
+fn a_record_that_is_there_twice_is_refused_with_both_lines() {
+    let [arm, workload, state] = ["direct", "micro/stat", "hot"].map(str::to_owned);
+    let v = SCHEMA_VERSION;
+    let sample = Sample {
+        v,
+        arm: arm.clone(),
+        workload: workload.clone(),
+        state: state.clone(),
+        waited_ns: 5,
+        ..Sample::default()
+    };
+    let cell = CellEpoch { v, arm, workload, state, ..CellEpoch::default() };
+    let epoch = Epoch { v, section: "all".to_owned(), ..Epoch::default() };
+    for name in [SAMPLES, CELLS, EPOCHS] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = create(dir.path(), &plan());
+        let write = |epoch_number: u32| match name {
+            SAMPLES => writer.sample(&Sample { epoch: epoch_number, ..sample.clone() }),
+            CELLS => writer.cell(&CellEpoch { epoch: epoch_number, ..cell.clone() }),
+            _ => writer.epoch(&Epoch { epoch: epoch_number, ..epoch.clone() }),
+        };
+        write(0).unwrap();
+        write(1).unwrap();
+        Run::read(dir.path()).unwrap();
+        write(0).unwrap();
+        let error = Run::read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name}:3: is the same record as line 1")), "{error}");
+    }
+}
+
+#[test]
 fn too_many_records_are_refused_before_they_are_read() {
     let dir = tempfile::tempdir().unwrap();
     create(dir.path(), &fault_plan());
