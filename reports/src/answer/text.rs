@@ -326,8 +326,8 @@ impl UseAnswer {
             (words, AdviceKind::Keep) => {
                 format!("No run measured {words}, but only a change would need that evidence.")
             }
-            (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
-            (words, _) => format!("Fragile: no run measured {words}."),
+            // The headline of a choice says that it is fragile.
+            (words, _) => format!("No run measured {words}."),
         }
     }
 
