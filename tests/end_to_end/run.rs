@@ -257,10 +257,15 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     let refused = stderr(&judge());
     has(&refused, &["own.toml:6: field `claim[0].test.reading.arm`"]);
 
-    // A run compared with itself passes every gate.
-    let gates = words("compare --fail-on worse,counts,claims --format junit");
-    let output = ctxbench(gates).args([&out, &out]).succeeds();
-    has(&stdout(&output), &["failures=\"0\""]);
+    // A run compared with itself would pass every gate.
+    let copy = scratch.path().join("copy");
+    assert!(Command::new("cp").arg("-r").args([&out, &copy]).status().unwrap().success());
+    for other in [&out, &copy] {
+        let gates = words("compare --fail-on worse,counts,claims --format junit");
+        let output = ctxbench(gates).args([&out, other]).output().unwrap();
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(11), ""));
+        has(&stderr(&output), &["nothing is decided", "the same run twice"]);
+    }
     let output = ctxbench(["compare"]).arg(&out).succeeds();
     has(&stdout(&output), &["paired by round"]);
 

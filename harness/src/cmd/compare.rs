@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use reports::render::{comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text};
+use rundir::Run;
 use verdicts::claims::judge;
 use verdicts::compare::{Gate, compare};
+use verdicts::decide::check_distinct;
 use verdicts::rank::rank;
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
@@ -28,7 +30,7 @@ use crate::progress_line::ProgressLine;
   ctxbench compare results/20261124-001409-peers   # ranks the arms of one run
   ctxbench compare old new --format markdown --fail-on worse --fail-on counts > comment.md
 
-Exit codes: 0 no gate of --fail-on fails, 12 at least one fails, 1 the runs cannot be compared.")]
+Exit codes: 0 no gate of --fail-on fails, 12 at least one fails, 11 nothing is decided because both runs are the same one or a copy, 1 the runs cannot be compared.")]
 pub struct Compare {
     /// The old run's directory, then the new run's; the epochs of several new runs are joined. With a single directory,
     /// the arms of that run are ranked [default: the newest under --results].
@@ -90,6 +92,9 @@ enum Format {
 /// The exit code of a failing gate: 1 is for runs that cannot be compared.
 const GATE_FAILS: u8 = 12;
 
+/// The exit code of a run that is compared with itself, as of a decision that is not decided.
+const NOT_DECIDED: u8 = 11;
+
 impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (old, new) = match self.runs.as_slice() {
@@ -100,6 +105,11 @@ impl Compare {
         let new: anyhow::Result<Vec<SummarisedRun>> =
             new.iter().map(|dir| SummarisedRun::read(dir, &self.prices)).collect();
         let new = new?;
+        let all: Vec<&Run> = std::iter::once(&old).chain(&new).map(|one| &one.run).collect();
+        if let Err(same) = check_distinct(&all) {
+            eprintln!("ctxbench: nothing is decided: {same}");
+            return Ok(ExitCode::from(NOT_DECIDED));
+        }
         let old = [old.evidence()];
         let new: Vec<_> = new.iter().map(SummarisedRun::evidence).collect();
         let line = ProgressLine::moving("comparing the runs");
