@@ -61,6 +61,7 @@ const look = () => {
   found.overlaps = [];
   found.clipped = [];
   found.cut = new Set();
+  found.cutAnywhere = new Set();
   const charts = (medium, width) => {
     frame.style.width = width + 'px';
     for (const svg of page.querySelectorAll('main svg')) {
@@ -70,6 +71,8 @@ const look = () => {
       found.texts += boxes.length;
       boxes.forEach(([text, box], at) => {
         const inside = box.left >= around.left - 1 && box.right <= around.right + 1 && box.top >= around.top - 1 && box.bottom <= around.bottom + 1;
+        // "read-…: open" names a family of sizes.
+        if (/…(?!: )/.test(text)) found.cutAnywhere.add(text);
         // The answer's pictures have room for their words.
         if (text.includes('…') && !svg.closest('details')) found.cut.add(text);
         if (!inside || box.width === 0) found.clipped.push([medium, text, box.left - around.left, box.right - around.left]);
@@ -147,6 +150,7 @@ const look = () => {
   found.clipped = found.clipped.slice(0, 10);
   found.faint = found.faint.slice(0, 10);
   found.cut = [...found.cut].slice(0, 10);
+  found.cutAnywhere = [...found.cutAnywhere].slice(0, 10);
   found.requests = view.performance.getEntriesByType('resource').map(entry => entry.name);
   found.problems = view.problems;
   return found;
@@ -333,6 +337,35 @@ fn the_longest_names_and_texts_neither_overlap_nor_leave_the_page() {
     let dir = tempfile::tempdir().unwrap();
     let page = hostile_page(dir.path());
     check(&looked_at(&chromium, dir.path(), &page, false), false);
+}
+
+#[test]
+fn no_chart_cuts_a_name_of_24_characters_or_a_long_operation() {
+    let Some(chromium) = chromium() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = largest();
+    for (arm, long) in [
+        ("memory", "memory-with-a-cache-of-1"),
+        ("sqlite", "sqlite-without-writeback"),
+        ("s3-embedded", "bucket-of-another-region"),
+    ] {
+        assert_eq!(long.len(), 24);
+        figures::testing::rename_arm(&mut run, arm, long);
+    }
+    for (workload, long) in [
+        ("micro/append", "micro/append-to-a-log-of-a-million-lines"),
+        ("program/npm-few", "program/npm-install-without-a-lock-file"),
+    ] {
+        figures::testing::rename_workload(&mut run, workload, long);
+    }
+    let inputs = Inputs::judged_of(run);
+    let page = fs::read_to_string(write(&inputs.report(), dir.path()).unwrap()).unwrap();
+    for name in ["memory-with-a-cache-of-1", "sqlite-without-writeback", "a-million-lines"] {
+        assert!(page.contains(name), "{name}");
+    }
+    let found = looked_at(&chromium, dir.path(), &page, false);
+    check(&found, false);
+    assert_eq!(found["cutAnywhere"], serde_json::json!([]));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use tokens::Account;
 
 use super::axis::{LinearAxis, LogAxis};
 use super::drawing::{
-    Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit, line, spread, width,
-    write, write_bold,
+    Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit, line, spread, two_lines,
+    width, write, write_bold,
 };
 use super::growth::sized;
 use super::marks::{Mark, Marks};
@@ -291,17 +291,24 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         false => line.name.clone(),
     });
     let labels = labels.zip(lines).map(|(label, line)| {
-        let label = fit(&label, LABELS - width(&line.figure, SMALL), SMALL);
+        let label = fit(&label, PANEL as i32 - 22 - width(&line.figure, SMALL), SMALL);
         label + &line.figure
     });
     let labels: Vec<String> = labels.collect();
     let widest = labels.iter().map(|label| width(label, SMALL)).max().unwrap_or(0);
+    // Labels that leave too little of the panel to its lines are below them.
+    let is_below = widest > LABELS;
+    let beside = if is_below { 0 } else { widest + 14 };
+    let below = if is_below { LABEL * lines.len() as i32 } else { 0 };
     let tall = (LABEL * lines.len() as i32).max(120);
-    let frame = Frame { left: 56, top: 44, right: PANEL as i32 - widest - 26, bottom: 44 + tall };
-    let title = fit(&panel.title, PANEL as i32 * 9 / 10, TITLE);
-    let chart = draw((PANEL, (frame.bottom + 36) as u32), |area| {
-        write_bold(area, &title, Side::Left, (2, 9), TITLE)?;
-        write(area, panel.up, Side::Left, (2, 27), SMALL)?;
+    let title = two_lines(&panel.title, PANEL as i32 * 9 / 10, TITLE);
+    let top = 44 + 15 * (title.len() as i32 - 1);
+    let frame = Frame { left: 56, top, right: PANEL as i32 - beside - 12, bottom: top + tall };
+    let chart = draw((PANEL, (frame.bottom + 36 + below) as u32), |area| {
+        for (y, part) in (0..).map(|at| 9 + 15 * at).zip(&title) {
+            write_bold(area, part, Side::Left, (2, y), TITLE)?;
+        }
+        write(area, panel.up, Side::Left, (2, top - 17), SMALL)?;
         frame.beside(area, &up.ticks(panel.label))?;
         frame.below(area, &across.ticks(compact))?;
         let middle = i32::midpoint(frame.left, frame.right);
@@ -310,8 +317,14 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         let ends: Vec<(i32, i32)> = lines.iter().map(|line| line.points.last().map_or((0, 0), place)).collect();
         let wanted: Vec<i32> = ends.iter().map(|end| end.1).collect();
         let places = spread(&wanted, LABEL, frame.top, frame.bottom);
-        for ((of_name, label), (end, y)) in lines.iter().zip(&labels).zip(ends.iter().zip(places)) {
+        for (at, ((of_name, label), (end, y))) in lines.iter().zip(&labels).zip(ends.iter().zip(places)).enumerate() {
             draw_line(area, of_name, place)?;
+            if is_below {
+                let y = frame.bottom + 40 + LABEL * at as i32;
+                of_name.mark.draw(area, (8, y))?;
+                write(area, label, Side::Left, (18, y), SMALL)?;
+                continue;
+            }
             let at = frame.right + 12;
             if y != end.1 || at - end.0 > 40 {
                 line(area, [*end, (at - 6, y)], of_name.mark.colour.mix(0.5))?;
@@ -321,7 +334,7 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         }
         Ok(())
     })?;
-    Ok(Some(chart.with_links(vec![(title, panel.anchor.clone())])))
+    Ok(Some(chart.with_links(title.into_iter().map(|part| (part, panel.anchor.clone())).collect())))
 }
 
 /// Draws a line, and marks on it if it has few points.

@@ -287,6 +287,20 @@ pub(super) fn fit(text: &str, pixels: i32, size: u32) -> String {
     String::new()
 }
 
+/// A text in at most two lines, each at most so many pixels wide: broken behind a blank, `-`, `/` or `,`. What the second
+/// line has no room for is an ellipsis.
+pub(super) fn two_lines(text: &str, pixels: i32, size: u32) -> Vec<String> {
+    if width(text, size) <= pixels {
+        return vec![shown(text)];
+    }
+    let ends = text.match_indices([' ', '-', '/', ',']).map(|(at, _)| at + 1);
+    let first = ends.filter(|end| width(text[..*end].trim_end(), size) <= pixels).last();
+    match first {
+        Some(end) => vec![shown(text[..end].trim_end()), fit(text[end..].trim_start(), pixels, size)],
+        None => vec![fit(text, pixels, size)],
+    }
+}
+
 /// Where labels stand so that none overlaps another: as near as possible to where they belong, in their order, between
 /// `top` and `bottom`.
 pub(super) fn spread(wanted: &[i32], each: i32, top: i32, bottom: i32) -> Vec<i32> {
@@ -369,6 +383,9 @@ mod tests {
         assert_eq!(fit("sqlite", 200, TEXT), "sqlite");
         let cut = fit("a-backend-with-a-very-long-name", 80, TEXT);
         assert!(cut.ends_with('…') && width(&cut, TEXT) <= 80, "{cut}");
+        assert_eq!(two_lines("sqlite", 200, TEXT), ["sqlite"]);
+        assert_eq!(two_lines("a-backend-with-a-very-long-name", 130, TEXT), ["a-backend-with-a-", "very-long-name"]);
+        assert_eq!(two_lines("abcdefghijklmnopqrstuvwxyz", 80, TEXT), [fit("abcdefghijklmnopqrstuvwxyz", 80, TEXT)]);
         // One ligature can be ten characters wide, and a mark above a letter has no width.
         assert_eq!(fit("a\u{fdfd}\u{301}", 80, TEXT), "a□□");
     }

@@ -7,7 +7,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rundir::Outcome;
 
 use super::drawing::{
-    Chart, DrawError, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, text_style, write, write_bold, write_styled,
+    Chart, DrawError, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, text_style, two_lines, width, write,
+    write_bold, write_styled,
 };
 use super::marks::Marks;
 use super::report::Report;
@@ -135,20 +136,26 @@ fn panel(report: &Report<'_>, marks: &Marks, group: &Group, columns: &[Column<'_
     let mut arms = report.arms();
     arms.retain(|arm| columns.iter().any(|column| column.1.contains_key(*arm)));
     arms.truncate(MOST_ROWS);
-    let height = TOP + ROW * arms.len() as i32 + 8;
+    // A name that is wider than its column is above the cells of its arm.
+    let is_long = |arm: &str| width(arm, TEXT) > NAMES - 22;
+    let long = arms.iter().filter(|arm| is_long(arm)).count();
+    let height = TOP + ROW * (arms.len() + long) as i32 + 8;
     let chart = draw((PANEL, height as u32), |area| {
         write_bold(area, group.title, Side::Left, (2, 9), TITLE)?;
         for (at, (title, _)) in columns.iter().enumerate() {
             let left = NAMES + column * at as i32;
-            let title = fit(title, column - 4, SMALL);
-            write(area, &title, Side::Left, (left + 2, TOP - 12), SMALL)?;
+            let lines = two_lines(title, column - 4, SMALL);
+            for (y, part) in (0..).map(|at| TOP - 8 - 12 * at).zip(lines.iter().rev()) {
+                write(area, part, Side::Left, (left + 2, y), SMALL)?;
+            }
         }
-        for (number, arm) in arms.iter().enumerate() {
-            let top = TOP + ROW * number as i32;
+        let mut top = TOP;
+        for arm in &arms {
+            marks.get(arm).draw(area, (8, top + ROW / 2))?;
+            let name = fit(arm, PANEL as i32 - 22, TEXT);
+            write(area, &name, Side::Left, (18, top + ROW / 2), TEXT)?;
+            top += if is_long(arm) { ROW } else { 0 };
             let middle = top + ROW / 2;
-            marks.get(arm).draw(area, (8, middle))?;
-            let name = fit(arm, NAMES - 22, TEXT);
-            write(area, &name, Side::Left, (18, middle), TEXT)?;
             for (at, (_, of_arms)) in columns.iter().enumerate() {
                 let Some((worked, all)) = of_arms.get(*arm) else {
                     continue;
@@ -170,6 +177,7 @@ fn panel(report: &Report<'_>, marks: &Marks, group: &Group, columns: &[Column<'_
                 let style = text_style(SMALL).color(&DARK).pos(LEFT);
                 write_styled(area, &words, (left + 4, middle), style)?;
             }
+            top += ROW;
         }
         Ok(())
     })?;

@@ -11,7 +11,7 @@ use super::drawing::{
 /// Height of a row, in pixels.
 const ROW: u32 = 22;
 /// Minimum and maximum width of a column, in pixels.
-const COLUMN: (i32, i32) = (76, 150);
+const COLUMN: (i32, i32) = (76, 240);
 /// Maximum width of the names of rows, in pixels.
 const NAMES: i32 = 300;
 

@@ -4,13 +4,17 @@ use plotters::prelude::*;
 
 use super::axis::LogAxis;
 use super::drawing::{
-    Chart, DrawError, Frame, INK, MOST_PANELS, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, line, width, write,
-    write_bold,
+    Chart, DrawError, Frame, INK, MOST_PANELS, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, line, two_lines,
+    width, write, write_bold,
 };
 use super::marks::Mark;
 use crate::answer::half_words;
 
 const ROW: i32 = 17;
+/// Pixels of a line of the title.
+const LINE: i32 = 15;
+/// Pixels of the names of arms, with their marks.
+const NAMES: i32 = 118;
 /// Pixels above the rows and below them.
 const TOP: i32 = 24;
 const BOTTOM: i32 = 36;
@@ -69,21 +73,22 @@ pub(super) fn ratio_picture(panels: &[RatioPanel]) -> Result<Option<Picture>, Dr
 
 fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
     let rows = &panel.rows[..panel.rows.len().min(MOST_ROWS)];
-    let bottom = TOP + ROW * rows.len() as i32;
     let typical = match panel.typical.is_empty() {
         true => String::new(),
         false => format!("{} {}", panel.baseline, panel.typical),
     };
     let typical = fit(&typical, PANEL as i32 / 2, TEXT);
-    let title = fit(
-        &panel.title,
-        // Bold letters are wider.
-        (PANEL as i32 - 16 - width(&typical, TEXT)) * 9 / 10,
-        TITLE,
-    );
-    let frame = Frame { left: 118, top: TOP, right: 232, bottom };
+    // Bold letters are wider. A title that does not fit beside the time is in two lines.
+    let room = (PANEL as i32 - 16 - width(&typical, TEXT)) * 9 / 10;
+    let title = match width(&panel.title, TITLE) <= room {
+        true => vec![panel.title.clone()],
+        false => two_lines(&panel.title, room, TITLE),
+    };
+    let top = TOP + LINE * (title.len() as i32 - 1);
+    let bottom = top + rows.iter().map(height).sum::<i32>();
+    let frame = Frame { left: NAMES, top, right: 232, bottom };
     let chart = draw((PANEL, (bottom + BOTTOM) as u32), |area| {
-        let inside = [(frame.left, TOP), (frame.right, bottom)];
+        let inside = [(frame.left, top), (frame.right, bottom)];
         if panel.margin > 1.0 {
             let sides = [1.0 / panel.margin, panel.margin].map(|end| frame.x(axis.share(end)));
             let same = [(sides[0], inside[0].1), (sides[1], inside[1].1)];
@@ -95,17 +100,23 @@ fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
         let ticks: Vec<(f64, String)> = ticks.into_iter().map(|tick| (axis.share(tick), format!("×{tick}"))).collect();
         frame.below(area, &ticks)?;
         let one = frame.x(axis.share(1.0));
-        line(area, [(one, TOP - 3), (one, bottom)], INK.mix(0.8))?;
-        write_bold(area, &title, Side::Left, (2, 9), TITLE)?;
+        line(area, [(one, top - 3), (one, bottom)], INK.mix(0.8))?;
+        for (y, part) in (0..).map(|at| 9 + LINE * at).zip(&title) {
+            write_bold(area, part, Side::Left, (2, y), TITLE)?;
+        }
         write(area, &typical, Side::Right, (PANEL as i32 - 2, 9), TEXT)?;
         let words = fit(&format!("{} ÷ {}", panel.unit, panel.baseline), 200, SMALL);
         let middle = i32::midpoint(frame.left, frame.right);
         write(area, &words, Side::Middle, (middle, bottom + 26), SMALL)?;
-        for (at, row) in rows.iter().enumerate() {
-            let y = TOP + ROW * at as i32 + ROW / 2 + 1;
-            row.mark.draw(area, (8, y))?;
-            let name = fit(&row.name, frame.left - 22, TEXT);
-            write(area, &name, Side::Left, (18, y), TEXT)?;
+        let mut next = top;
+        for row in rows {
+            let y_name = next + ROW / 2 + 1;
+            next += height(row);
+            // A long name is above its figure.
+            let y = next - ROW / 2;
+            row.mark.draw(area, (8, y_name))?;
+            let name = fit(&row.name, PANEL as i32 - 22, TEXT);
+            write(area, &name, Side::Left, (18, y_name), TEXT)?;
             if let Some((low, high)) = row.interval {
                 let ends = [low, high].map(|end| (frame.x(axis.share(end)), y));
                 // The mark covers a short one.
@@ -118,7 +129,12 @@ fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
         }
         Ok(())
     })?;
-    Ok(chart.with_links(vec![(title, panel.anchor.clone())]))
+    Ok(chart.with_links(title.into_iter().map(|part| (part, panel.anchor.clone())).collect()))
+}
+
+/// The pixels of a row: two lines for a name that is wider than its column.
+fn height(row: &RatioRow) -> i32 {
+    if width(&row.name, TEXT) > NAMES - 22 { 2 * ROW } else { ROW }
 }
 
 /// The ratio and half its interval, `×1.32 ±0.01`; an interval that is wider than the ratio is only drawn.

@@ -182,7 +182,15 @@ fn height(decision: &Decision) -> i32 {
     let scales = roles.filter_map(|role| telling(decision, role));
     let scales: i32 = scales.map(|row| RowText::of(row).height() + SCALE).sum();
     let gate = failed_gate(decision).map_or(0, |row| RowText::of(row).height());
-    NAME + gate + scales + GAP
+    NAME + heading_below(decision) + gate + scales + GAP
+}
+
+/// The pixels of the line below a long name, with its gates and benefits; 0 if they fit beside it.
+fn heading_below(decision: &Decision) -> i32 {
+    let heading = format!("{}, {}", gates(decision), benefits(decision));
+    // Bold letters are wider.
+    let name = width(arm_title(&decision.candidate), TEXT) * 10 / 9;
+    if 19 + name + 12 + width(&heading, SMALL) > PANEL as i32 - 4 { LINE } else { 0 }
 }
 
 fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
@@ -222,12 +230,11 @@ fn candidate(
     let right = PANEL as i32 - 4;
     let heading = format!("{}, {}", gates(decision), benefits(decision));
     mark.draw(area, (9, top + 11))?;
-    let room = right - width(&heading, SMALL) - 34;
-    let name = fit(arm_title(&decision.candidate), room.max(60) * 9 / 10, TEXT);
+    let name = fit(arm_title(&decision.candidate), (right - 24) * 9 / 10, TEXT);
     write_bold(area, &name, Side::Left, (19, top + 11), TEXT)?;
-    let heading = fit(&heading, right - 30 - width(&name, TEXT) * 10 / 9, SMALL);
-    write(area, &heading, Side::Right, (right, top + 11), SMALL)?;
-    let mut y = top + NAME;
+    let more = heading_below(decision);
+    write(area, &fit(&heading, right - 24, SMALL), Side::Right, (right, top + 11 + more), SMALL)?;
+    let mut y = top + NAME + more;
     if let Some(row) = failed_gate(decision) {
         let text = RowText::of(row);
         text.write(area, y)?;
