@@ -593,12 +593,6 @@ impl Question<'_> {
         others.iter().map(of).collect()
     }
 
-    /// The evidence that would narrow the bound of what was never seen; `None` for other measures.
-    fn too_few(&self, bound: &Bound, effect: &RowEffect) -> Option<Gap> {
-        let (evidence, candidate) = (self.evidence, self.candidate);
-        let losses = |things: &'static str, asked: String| {
-            let what = format!("enough {things} of {candidate} for {asked}");
-            Gap::too_few(things, what, evidence.more_kills(candidate))
     /// Whether two hosts of the candidate or of its baseline showed different files in the end of a pass that it reads.
     fn is_unsettled(&self) -> bool {
         let Measure::Hosts { workload, figure, .. } = &self.criterion.measure else {
@@ -609,17 +603,17 @@ impl Question<'_> {
         arms.any(|arm| self.evidence.apart_words(workload, *figure, arm).is_some())
     }
 
+    /// The evidence that would narrow the bound of what was never seen; `None` for other measures.
+    fn too_few(&self, bound: &Bound, effect: &RowEffect) -> Option<Gap> {
+        let (evidence, candidate) = (self.evidence, self.candidate);
+        let losses = |things: &'static str, asked: String| {
+            let what = format!("enough {things} of {candidate} for {asked}");
+            Gap::too_few(things, what, evidence.more_kills(candidate))
         };
         match &self.criterion.measure {
             Measure::Durability { loss } => Some(losses(loss.things(), bound.words())),
             Measure::Faults { within: Some(share), .. } => {
                 Some(losses(Loss::Daemon.things(), format!("at most {}", amount(*share, "share of kills"))))
-            }
-            Measure::Hosts { workload, figure, within: Some(share), .. }
-                if figure.is_event() || effect.high.is_infinite() =>
-            {
-                let asked = format!("at most {} of {}", amount(*share, "share"), figure.things());
-                Some(evidence.more_of_hosts(workload, *figure, &asked, candidate))
             }
             Measure::Score(ScoreMeasure { workload, within: Some(share), .. }) => {
                 let asked = format!("at most {} of questions", amount(*share, "share"));
@@ -627,6 +621,12 @@ impl Question<'_> {
             }
             // More lines do not make hosts agree.
             Measure::Hosts { .. } if self.is_unsettled() => None,
+            Measure::Hosts { workload, figure, within: Some(share), .. }
+                if figure.is_event() || effect.high.is_infinite() =>
+            {
+                let asked = format!("at most {} of {}", amount(*share, "share"), figure.things());
+                Some(evidence.more_of_hosts(workload, *figure, &asked, candidate))
+            }
             _ => None,
         }
     }

@@ -372,12 +372,12 @@ impl Measure {
         let things = match self {
             Measure::Passes { within: None, .. } => "passes",
             Measure::Hosts { figure, within: None, .. } => figure.things(),
+            Measure::Score(score) if score.is_event() && score.within.is_none() => "questions",
             Measure::Faults { scenarios, figure, crashes_a_year: None, within: None }
                 if figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL) =>
             {
                 "kills"
             }
-            Measure::Score(score) if score.is_event() && score.within.is_none() => "questions",
             _ => return None,
         };
         let message = format!(
@@ -386,11 +386,6 @@ impl Measure {
         Some(("within", message))
     }
 
-    /// The same measure under other values of each stated parameter: what is counted or timed is not among them.
-    pub fn restated(&self) -> Vec<RestatedMeasure> {
-        const FACTORS: [f64; 2] = [0.5, 2.0];
-        match self {
-            Measure::Hosts { workload, figure, copies: Some(copies), within } => {
     /// Why a probe of it is no evidence for a claim: the field, and the problem in words. One loss of a machine after which
     /// everything was there shows next to nothing of the next one.
     pub fn seen_once(&self) -> Option<(&'static str, String)> {
@@ -403,6 +398,11 @@ impl Measure {
         of.iter().any(|name| name == MACHINE_LOSS).then_some(("of", message))
     }
 
+    /// The same measure under other values of each stated parameter: what is counted or timed is not among them.
+    pub fn restated(&self) -> Vec<RestatedMeasure> {
+        const FACTORS: [f64; 2] = [0.5, 2.0];
+        match self {
+            Measure::Hosts { workload, figure, copies: Some(copies), within } => {
                 let from = copies.every_s;
                 let shorter = std::iter::successors(Some(from / 2.0), |every_s| Some(every_s / 2.0));
                 let shorter = shorter.take_while(|every_s| *every_s > copies.or_every_s);
@@ -540,6 +540,7 @@ impl Measure {
             }
             Measure::Faults { within: Some(share), .. }
             | Measure::Hosts { within: Some(share), .. }
+            | Measure::Score(ScoreMeasure { within: Some(share), .. })
             | Measure::Passes { within: Some(share), .. }
                 if !(*share > 0.0 && *share < 1.0) =>
             {
@@ -555,4 +556,3 @@ impl Measure {
         }
     }
 }
-            | Measure::Score(ScoreMeasure { within: Some(share), .. })

@@ -945,6 +945,45 @@ fn a_property_that_was_not_tried_is_missing_and_one_that_failed_is_none() {
 }
 
 #[test]
+fn a_second_probe_of_a_property_hides_no_failure_and_the_baselines_probes_must_agree() {
+    use rundir::{Probe, SkipReason};
+    let title = "Snapshots, forks, diffs, versions or a portable state";
+    let mut run = coding();
+    evidence::properties(&mut run, Outcome::Skipped);
+    let of_arm = |arm: &str, outcome| Probe::new("property", "snapshot", arm, outcome, "scripted");
+    let offered = Probe::not_offered("property", "snapshot", "direct");
+    let untried = |arm: &str| of_arm(arm, Outcome::Skipped);
+    assert_eq!(untried("sqlite").skipped, Some(SkipReason::NotTried));
+    for (own, others, [low, value, high]) in [
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![offered.clone()], [1.0, 1.0, 1.0]),
+        // What failed once does not work, whatever another probe could not try.
+        (vec![of_arm("sqlite", Outcome::WrongData), of_arm("sqlite", Outcome::Infra)], vec![offered.clone()], [0.0; 3]),
+        (vec![of_arm("sqlite", Outcome::WrongData), untried("sqlite")], vec![offered.clone()], [0.0; 3]),
+        // Nothing is known of what was not tried.
+        (vec![untried("sqlite")], vec![offered.clone()], [0.0, 0.0, 1.0]),
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![untried("direct")], [0.0, 1.0, 1.0]),
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![], [0.0, 1.0, 1.0]),
+        // A probe that could not end does not say that direct lacks it; one that found something else does.
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::Errno)], [0.0, 1.0, 1.0]),
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::WrongData)], [1.0, 1.0, 1.0]),
+        // One probe says that direct lacks it, and another one that it works there.
+        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::Ok), offered.clone()], [0.0, 1.0, 1.0]),
+    ] {
+        for is_reversed in [false, true] {
+            let mut run = run.clone();
+            run.probes.retain(|probe| probe.name != "snapshot");
+            let mut probes = [own.clone(), others.clone()].concat();
+            if is_reversed {
+                probes.reverse();
+            }
+            run.probes.extend(probes);
+            let effect = row(&of("coding-agent", &run, "sqlite"), title).effect.unwrap();
+            assert_eq!([effect.low, effect.value, effect.high], [low, value, high], "{own:?}, {others:?}");
+        }
+    }
+}
+
+#[test]
 fn a_property_that_the_baseline_has_too_does_not_hide_another_one() {
     let title = "Snapshots, forks, diffs, versions or a portable state";
     for (portable, snapshot, expected) in [
@@ -989,45 +1028,6 @@ fn a_stated_parameter_that_turns_a_verdict_makes_it_fragile_and_is_named() {
         let found = of_text(&text, &run, "sqlite");
         let condition = found.fragile.as_ref().map(|flip| (flip.is_stated, flip.condition()));
         (found.verdict_words(), condition)
-#[test]
-fn a_second_probe_of_a_property_hides_no_failure_and_the_baselines_probes_must_agree() {
-    use rundir::{Probe, SkipReason};
-    let title = "Snapshots, forks, diffs, versions or a portable state";
-    let mut run = coding();
-    evidence::properties(&mut run, Outcome::Skipped);
-    let of_arm = |arm: &str, outcome| Probe::new("property", "snapshot", arm, outcome, "scripted");
-    let offered = Probe::not_offered("property", "snapshot", "direct");
-    let untried = |arm: &str| of_arm(arm, Outcome::Skipped);
-    assert_eq!(untried("sqlite").skipped, Some(SkipReason::NotTried));
-    for (own, others, [low, value, high]) in [
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![offered.clone()], [1.0, 1.0, 1.0]),
-        // What failed once does not work, whatever another probe could not try.
-        (vec![of_arm("sqlite", Outcome::WrongData), of_arm("sqlite", Outcome::Infra)], vec![offered.clone()], [0.0; 3]),
-        (vec![of_arm("sqlite", Outcome::WrongData), untried("sqlite")], vec![offered.clone()], [0.0; 3]),
-        // Nothing is known of what was not tried.
-        (vec![untried("sqlite")], vec![offered.clone()], [0.0, 0.0, 1.0]),
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![untried("direct")], [0.0, 1.0, 1.0]),
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![], [0.0, 1.0, 1.0]),
-        // A probe that could not end does not say that direct lacks it; one that found something else does.
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::Errno)], [0.0, 1.0, 1.0]),
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::WrongData)], [1.0, 1.0, 1.0]),
-        // One probe says that direct lacks it, and another one that it works there.
-        (vec![of_arm("sqlite", Outcome::Ok)], vec![of_arm("direct", Outcome::Ok), offered.clone()], [0.0, 1.0, 1.0]),
-    ] {
-        for is_reversed in [false, true] {
-            let mut run = run.clone();
-            run.probes.retain(|probe| probe.name != "snapshot");
-            let mut probes = [own.clone(), others.clone()].concat();
-            if is_reversed {
-                probes.reverse();
-            }
-            run.probes.extend(probes);
-            let effect = row(&of("coding-agent", &run, "sqlite"), title).effect.unwrap();
-            assert_eq!([effect.low, effect.value, effect.high], [low, value, high], "{own:?}, {others:?}");
-        }
-    }
-}
-
     };
     assert_eq!(found(1, "5.0"), ("adopt".to_owned(), None));
     // The longest delay is about a tenth of 9 s.
