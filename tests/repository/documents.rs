@@ -86,7 +86,7 @@ fn search(name: &str) -> String {
     };
     let place = documented()[package].0.clone() + "/src/" + &rest.replace("::", "/");
     let (module, item) = place.rsplit_once('/').unwrap();
-    format!("ls -d {place} || ls {place}.rs || grep -qrwE 'pub (fn|struct|enum|trait) {item}' {module} {module}.rs")
+    format!("ls -d {place} || ls {place}.rs || grep -qwE 'pub (fn|struct|enum|trait) {item}' {module}/*.rs {module}.rs")
 }
 
 #[test]
