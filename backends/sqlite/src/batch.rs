@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::files::beside;
     use crate::log_mark::tests::{FILE, OWNER};
-    use crate::{HEAD, SqliteStore, content};
+    use crate::{HEAD, SqliteStore, content, held};
 
     /// A copy of the files that a killed daemon leaves.
     fn killed(path: &Path, copy: &Path) {
@@ -482,6 +482,48 @@ mod tests {
         assert!(states[earlier..].iter().all(is_met), "a cut skips a call");
     }
 
+    #[test]
+    fn a_long_write_waits_for_its_commit_and_survives_a_kill() {
+        let head = HEAD as usize;
+        for (offset, length) in
+            [(0, head - 10), (10, head), (head - 10, 20), (300_000, 20), (0, 1 << 20), (head, 1 << 20)]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            let ino = store.create(&OWNER, ROOT, b"a", &FILE).unwrap().ino;
+            let mut expected = vec![1; head];
+            store.write(&OWNER, ino, 0, &expected).unwrap();
+            let is_hole = offset > expected.len();
+            let new: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            expected.resize(expected.len().max(offset + length), 0);
+            expected[offset..offset + length].copy_from_slice(&new);
+            {
+                let db = store.db();
+                db.commit().unwrap();
+                held::write(&db, &OWNER, ino, offset as u64, &new).unwrap();
+                assert_eq!(db.has_open_changes(), !is_hole, "{length} bytes at {offset}");
+                killed(&path, &copy);
+            }
+            let again = SqliteStore::open(&copy, &OWNER).unwrap();
+            let mut found = Vec::new();
+            again.read(ino, 0, 2 << 20, &mut found).unwrap();
+            assert!(found == expected, "{length} bytes at {offset}");
+        }
+    }
+
+    #[test]
+    fn a_sync_after_a_long_write_does_not_sync_the_redo_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"a", &FILE).unwrap().ino;
+        store.sync().unwrap();
+        let before = store.counters()["redo_syncs"];
+        store.write(&OWNER, ino, 0, &[1; 200_000]).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.counters()["redo_syncs"], before);
+    }
+
     fn text_of(store: &SqliteStore, ino: Ino) -> String {
         let mut text = Vec::new();
         store.read(ino, 0, 100, &mut text).unwrap();
@@ -525,7 +567,7 @@ mod tests {
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
-        crate::held::append(&store.db(), &OWNER, ino, b"once").unwrap();
+        held::append(&store.db(), &OWNER, ino, b"once").unwrap();
         deny_commits(&store);
         drop(store);
         assert!(beside(&path, "-redo").exists());

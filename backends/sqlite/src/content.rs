@@ -66,7 +66,7 @@ pub fn tail_length(size: u64) -> u64 {
 }
 
 /// How many of `length` bytes at `offset` are in the head.
-fn in_head(offset: u64, length: u64) -> usize {
+pub(super) fn in_head(offset: u64, length: u64) -> usize {
     HEAD.saturating_sub(offset).min(length) as usize
 }
 

@@ -5,9 +5,12 @@ use parking_lot::MutexGuard;
 
 use crate::HEAD;
 use crate::db::Db;
-use crate::record::{Record, allocate, set_attr, write_end};
-use crate::redo::PAYLOAD_MAX;
+use crate::record::{PAYLOAD_LIMIT, Record, allocate, set_attr, write_end};
+use crate::redo::Redo;
 use crate::{SqliteStore, content, nodes, record, tail_rows};
+
+/// The longest write that can wait for its commit: the kernel sends 1 MiB at most.
+const LONG_MAX: usize = 1 << 20;
 
 impl SqliteStore {
     /// As [`Store::setattr`](fuse::store::Store::setattr), with the lock.
@@ -131,11 +134,18 @@ pub(super) fn can_write_wait(db: &Db, caller: &Caller, ino: Ino, offset: u64, da
 }
 
 fn write_record<'a>(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &'a [u8]) -> Result<Record<'a>> {
-    // A longer one is committed at once: the disk has room for all that wait.
-    let may_wait = data.len() <= PAYLOAD_MAX;
-    Ok(match may_wait && content::is_in_tail(db, ino, offset)? {
-        true => Record::TailWritten { caller: *caller, ino, end: offset.saturating_add(data.len() as u64) },
-        false => Record::Write { caller: *caller, ino, offset, data },
+    let (caller, end) = (*caller, offset.saturating_add(data.len() as u64));
+    let (head, tail) = data.split_at(content::in_head(offset, data.len() as u64));
+    let is_long = data.len() > PAYLOAD_LIMIT || !head.is_empty() && !tail.is_empty();
+    // A longer one is committed at once.
+    let can_long_wait = |redo: &Redo| data.len() <= LONG_MAX && redo.can_long_wait(head.len());
+    if is_long && !db.redo.borrow().as_ref().is_some_and(can_long_wait) {
+        return Ok(Record::Write { caller, ino, offset, data });
+    }
+    Ok(match is_long {
+        _ if content::is_in_tail(db, ino, offset)? => Record::TailWritten { caller, ino, end },
+        true if !head.is_empty() => Record::LongWrite { caller, ino, offset, data: head, end },
+        _ => Record::Write { caller, ino, offset, data },
     })
 }
 

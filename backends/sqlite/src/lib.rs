@@ -78,6 +78,7 @@ use open::{
 use open_error::unreadable;
 pub use open_error::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
+use redo::Redo;
 use room::Room;
 pub use space::{DatabaseSpace, space};
 use sum_recorder::SumRecorder;
@@ -655,7 +656,9 @@ impl Store for SqliteStore {
             let db = self.db();
             // What has grown meanwhile becomes durable with it.
             db.note_rest(&self.log)?;
-            let recorded = db.promise();
+            // The disk would get the bytes of a long write from either log, and those of the other one later.
+            let has_long = db.redo.borrow().as_ref().is_some_and(Redo::has_long);
+            let recorded = if has_long { None } else { db.promise() };
             if recorded.is_none() {
                 db.commit()?;
             }

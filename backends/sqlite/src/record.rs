@@ -13,6 +13,9 @@ use crate::db::Db;
 use crate::redo::PAYLOAD_MAX;
 use crate::{content, names, nodes, reclaim, synced_rows, xattrs};
 
+/// The longest payload of a record that can wait, but of a long write: names and values beside it are shorter than the rest.
+pub(super) const PAYLOAD_LIMIT: usize = PAYLOAD_MAX - 1024;
+
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
 /// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.
 #[derive(Debug, Deserialize, Serialize)]
@@ -130,6 +133,15 @@ pub(crate) enum Record<'a> {
         ino: Ino,
         length: u64,
     },
+    /// A long write: `data` to the first 256 KiB of a file, and to the tail up to `end`, whose bytes are in the tail.
+    LongWrite {
+        caller: Caller,
+        ino: Ino,
+        offset: u64,
+        #[serde(with = "serde_bytes")]
+        data: &'a [u8],
+        end: u64,
+    },
 }
 
 impl Record<'_> {
@@ -154,6 +166,7 @@ impl Record<'_> {
             | Record::Append { .. }
             | Record::SetXattr { .. }
             | Record::Note { .. }
+            | Record::LongWrite { .. }
             | Record::Whiteout { .. } => false,
         }
     }
@@ -180,8 +193,7 @@ impl Record<'_> {
             Record::TailsSynced { lengths } => 16 * lengths.len(),
             _ => 0,
         };
-        // Names and values beside it are shorter.
-        Ok(end <= HEAD && payload + 1024 <= PAYLOAD_MAX)
+        Ok(end <= HEAD && payload <= PAYLOAD_LIMIT)
     }
 
     /// Writes the record to `out`.
@@ -222,6 +234,7 @@ impl<'a> Sizes<'a> {
                 | Record::Write { ino, .. }
                 | Record::Append { ino, .. }
                 | Record::Fallocate { ino, .. }
+                | Record::LongWrite { ino, .. }
                 | Record::TailWritten { ino, .. } => *ino,
                 // A note changes other tables.
                 Record::SetAttr { .. }
@@ -268,7 +281,7 @@ impl<'a> Sizes<'a> {
                     }
                     Allocate::Reserve { .. } | Allocate::Zero { .. } | Allocate::PunchHole => size,
                 },
-                Record::TailWritten { end, .. } => grown(*end),
+                Record::TailWritten { end, .. } | Record::LongWrite { end, .. } => grown(*end),
                 _ => size,
             }
         })
@@ -314,6 +327,10 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ())
         }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
+        Record::LongWrite { caller, ino, offset, data, end } => {
+            content::write(db, &caller, ino, offset, data)?;
+            content::stamp(db, &caller, ino, end)
+        }
         Record::TailsSynced { lengths } => synced_rows::set(db, &lengths),
         Record::TailNeeded { .. } => Ok(()),
     }

@@ -22,6 +22,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::io::preadv;
 
+use crate::HEAD;
 use crate::files::{new_redo_of, open_beside, redo_of};
 use crate::set_aside::{ChangeId, Known};
 
@@ -38,7 +39,7 @@ const CHANGE_RECORDS: u32 = 2;
 /// a few pages. With less, every change is committed at once, so that the call that meets a full disk fails.
 const ROOM: u64 = 128 << 20;
 
-/// The longest payload that is recorded. A longer change is committed at once: its bytes would be written twice.
+/// The longest payload of a change that is recorded wherever the file ends. Only a long write has a longer one.
 pub(super) const PAYLOAD_MAX: usize = 129 << 10;
 
 /// Bytes of the file's own header.
@@ -49,6 +50,9 @@ const FILE_BYTES: u64 = START as u64 + COMMIT_AT + RECORD_MAX;
 
 /// The longest record; names and values beside a payload are shorter than a page.
 const RECORD_MAX: u64 = PAYLOAD_MAX as u64 + 4096;
+
+/// Bytes of memory that the longest record and the header of the file are copied from.
+const SOURCE_BYTES: u64 = HEAD + RECORD_MAX + START as u64;
 
 /// Bytes before a payload: its length, a checksum of what follows, the number of the change.
 const HEADER: usize = 16;
@@ -137,6 +141,8 @@ pub(super) struct Redo {
     /// Where the next record goes; everything before it is not committed yet.
     end: u64,
     records: u32,
+    /// One of these records is that of a long write.
+    has_long: bool,
     /// An `fsync` relies on these records.
     is_promised: bool,
     /// Such records stay, and others are not taken: a sync of either log has failed.
@@ -166,8 +172,8 @@ impl Redo {
             tracing::info!(%error, "the redo log may have to be read to be written");
         }
         let memory = memory()?;
-        memory.set_len(RECORD_MAX + START as u64)?;
-        let source = map(&memory, RECORD_MAX + START as u64)?;
+        memory.set_len(SOURCE_BYTES)?;
+        let source = map(&memory, SOURCE_BYTES)?;
         Ok(Self {
             file: Arc::new(file),
             pages,
@@ -176,6 +182,7 @@ impl Redo {
             last: 0,
             end: START as u64,
             records: 0,
+            has_long: false,
             is_promised: false,
             is_frozen: false,
             record: Vec::with_capacity(4096),
@@ -191,6 +198,11 @@ impl Redo {
     /// The last change.
     pub(super) fn last_change(&self) -> ChangeId {
         ChangeId { number: self.last, mount: self.header.mount }
+    }
+
+    /// Whether there is a record of a long write that is not committed.
+    pub(super) fn has_long(&self) -> bool {
+        self.has_long
     }
 
     /// Whether there is a record that is not committed.
@@ -210,11 +222,20 @@ impl Redo {
 
     /// Whether a change can wait for its commit: others do already, or the disk has room for all that may follow.
     pub(super) fn can_wait(&self) -> bool {
-        let room = || {
-            let disk = rustix::fs::fstatvfs(&*self.file);
-            disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM)
-        };
-        !self.is_frozen && (self.is_pending() || room())
+        !self.is_frozen && (self.is_pending() || self.is_roomy())
+    }
+
+    /// Whether the disk has room for all that may follow until the commit.
+    fn is_roomy(&self) -> bool {
+        let disk = rustix::fs::fstatvfs(&*self.file);
+        disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOM)
+    }
+
+    /// Whether a long write can wait for its commit, with a payload of so many bytes. What it takes of the disk at once is no
+    /// longer there for the changes that wait, so the disk is asked again.
+    pub(super) fn can_long_wait(&self, payload: usize) -> bool {
+        let beside = RECORD_MAX - PAYLOAD_MAX as u64;
+        self.end + payload as u64 + beside < START as u64 + COMMIT_AT && self.is_roomy()
     }
 
     /// Appends the record that `encode` writes.
@@ -240,6 +261,7 @@ impl Redo {
         }
         self.end += self.record.len() as u64;
         self.records += 1;
+        self.has_long |= self.record.len() as u64 > RECORD_MAX;
         self.last = number;
         Ok(())
     }
@@ -272,7 +294,7 @@ impl Redo {
     /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
     pub(super) fn committed(&mut self, last: u64, sync: impl FnOnce() -> Result<()>) {
         self.last = last;
-        (self.end, self.records) = (START as u64, 0);
+        (self.end, self.records, self.has_long) = (START as u64, 0, false);
         self.header.committed = last;
         self.record.clear();
         let header = self.header;

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::db::GuestRecovery;
     use crate::files::beside;
-    use crate::free_tails::tests::{LONG, create, read, resize};
+    use crate::free_tails::tests::{LONG, create, dice, read, resize, seeds};
     use crate::log_mark::tests::OWNER;
     use crate::set_aside::TailName;
     use crate::synced::tests::{Place, TAIL, bytes, open};
@@ -309,6 +309,162 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The logs as their last syncs have left them.
+    struct Logs {
+        syncs: [u64; 2],
+        database: Vec<u8>,
+        synced: [Vec<u8>; 2],
+    }
+
+    impl Logs {
+        const NAMES: [&str; 2] = ["-wal", "-redo"];
+
+        /// After a sync of everything, and with the lock.
+        fn of(place: &Place, store: &SqliteStore) -> Self {
+            let read = |suffix| std::fs::read(beside(&place.path, suffix)).unwrap();
+            Self { syncs: Self::syncs(store), database: read(""), synced: Self::NAMES.map(read) }
+        }
+
+        fn syncs(store: &SqliteStore) -> [u64; 2] {
+            let counters = store.counters();
+            [counters["log_syncs"], counters["redo_syncs"]]
+        }
+
+        /// Takes over what was synced meanwhile; false after a checkpoint, whose syncs are not counted.
+        fn observe(&mut self, place: &Place, store: &SqliteStore) -> bool {
+            let now = Self::of(place, store);
+            let is_same = now.database == self.database;
+            for (at, bytes) in now.synced.into_iter().enumerate() {
+                if now.syncs[at] != self.syncs[at] {
+                    self.synced[at] = bytes;
+                }
+            }
+            self.syncs = now.syncs;
+            is_same
+        }
+    }
+
+    /// The content of a file after a power loss: each page is as at its last sync, or, with a chance of so many quarters, as now.
+    fn mixed(old: &[u8], new: &[u8], share: u64, random: &mut impl FnMut(u64) -> u64) -> Vec<u8> {
+        let length = if random(4) < share { new.len() } else { old.len() };
+        let mut bytes = vec![0; length];
+        for at in (0..length).step_by(4096) {
+            let source = if random(4) < share { new } else { old };
+            let end = (at + 4096).min(length).min(source.len());
+            if at < end {
+                bytes[at..end].copy_from_slice(&source[at..end]);
+            }
+        }
+        bytes
+    }
+
+    /// Loses the power again and again, amid long writes, renames and truncations; how many of these wait for their commit. A disk
+    /// that `forgets` keeps nothing that was synced of a tail.
+    fn lose_power_amid_long_writes(seed: u64, forgets: bool) -> u32 {
+        const NAMES: [&str; 3] = ["f0", "f1", "f2"];
+        const HEAD_BYTES: usize = HEAD as usize;
+        let mut waited = 0;
+        let place = Place::new();
+        let store = place.open();
+        let mut random = dice(seed);
+        // The length and the byte of each content that a name had, and whether a power loss may cut it; and which of them was
+        // synced last.
+        let mut contents: BTreeMap<&str, Vec<(usize, u8, bool)>> = BTreeMap::new();
+        let mut synced: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in NAMES {
+            create(&store, name, &[0; LONG]);
+            contents.insert(name, vec![(LONG, 0, false)]);
+        }
+        let other = create(&store, "other", &[0; LONG]);
+        store.sync().unwrap();
+        let mut logs = Logs::of(&place, &store);
+        for round in 1..=60_u8 {
+            let name = NAMES[random(3) as usize];
+            let length = [100, HEAD_BYTES - 10, HEAD_BYTES, HEAD_BYTES + 10, LONG][random(5) as usize];
+            let bytes = vec![round; length];
+            match random(4) {
+                0 => store.write(&OWNER, other, HEAD + random(40_000), &bytes[..100]).unwrap(),
+                1 => {
+                    let ino = store.lookup(ROOT, name.as_bytes()).unwrap().ino;
+                    resize(&store, ino, 0);
+                    store.write(&OWNER, ino, 0, &bytes).unwrap();
+                    contents.get_mut(name).unwrap().push((length, round, true));
+                }
+                _ => {
+                    create(&store, "new", &bytes);
+                    let to = (ROOT, name.as_bytes());
+                    let replaced = store.rename(&OWNER, (ROOT, b"new"), to, RenameMode::Replace).unwrap();
+                    store.reclaim(replaced.unwrap()).unwrap();
+                    contents.get_mut(name).unwrap().push((length, round, false));
+                }
+            }
+            waited += u32::from(store.db().has_open_changes());
+            match random(8) {
+                0 => store.db().commit().unwrap(),
+                1 => crate::synced::note_replacing(&store.db).unwrap(),
+                2 => store.db().free_discards().unwrap(),
+                3 => {
+                    store.sync().unwrap();
+                    synced.extend(contents.iter().map(|(name, all)| (*name, all.len() - 1)));
+                }
+                _ => {}
+            }
+            let mut db = store.db();
+            if !logs.observe(&place, &store) {
+                drop(db);
+                store.sync().unwrap();
+                synced.extend(contents.iter().map(|(name, all)| (*name, all.len() - 1)));
+                db = store.db();
+                logs = Logs::of(&place, &store);
+            }
+            if forgets {
+                store.tails.durable.lock().clear();
+            }
+            place.kill_held(&store);
+            let (of_logs, of_tails) = (random(5), random(5));
+            for (suffix, synced) in Logs::NAMES.iter().zip(&logs.synced) {
+                let log = beside(&place.copy, suffix);
+                let left = mixed(synced, &std::fs::read(&log).unwrap(), of_logs, &mut random);
+                std::fs::write(log, left).unwrap();
+            }
+            for tail in std::fs::read_dir(beside(&place.copy, "-tails")).unwrap() {
+                let tail = tail.unwrap();
+                let name = TailName::parse(&tail.file_name()).unwrap();
+                let durable = store.tails.durable.lock().get(&name).cloned().unwrap_or_default();
+                let left = mixed(&durable, &std::fs::read(tail.path()).unwrap(), of_tails, &mut random);
+                let file = std::fs::File::options().write(true).open(tail.path()).unwrap();
+                file.set_len(0).unwrap();
+                file.write_all_at(&left, 0).unwrap();
+            }
+            drop(db);
+            forget_boot(&place.copy).unwrap();
+            let left = left(&place);
+            for (name, all) in &contents {
+                let bytes = &left[name];
+                let is = |(length, byte, is_cut): &(usize, u8, bool)| {
+                    let is_cut = *is_cut && (bytes.is_empty() || bytes.len() == HEAD_BYTES.min(*length));
+                    (bytes.len() == *length || is_cut) && bytes.iter().all(|it| it == byte)
+                };
+                let found = all.iter().rposition(is);
+                let at = format!("seed {seed}, round {round}, {name}: {} bytes", bytes.len());
+                assert!(found.is_some_and(|found| found >= synced.get(name).copied().unwrap_or(0)), "{at}");
+            }
+        }
+        waited
+    }
+
+    #[test]
+    fn a_power_loss_amid_long_writes_leaves_each_file_of_one_moment() {
+        let waited: u32 = seeds(2).map(|seed| lose_power_amid_long_writes(seed, false)).sum();
+        assert!(waited > 20, "{waited} changes waited for their commit");
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn a_power_loss_that_takes_synced_tails_is_found() {
+        lose_power_amid_long_writes(1, true);
     }
 
     #[test]
@@ -473,9 +629,14 @@ mod tests {
 
     #[test]
     fn no_call_syncs_a_file_that_has_replaced_another_one_with_the_lock() {
-        let calls: [Call; 6] = [
-            ("a long write", |store| {
-                create(store, "f3", &[1; LONG]);
+        let calls: [Call; 7] = [
+            ("a long write that the redo log has no space for", |store| {
+                for n in 3..8 {
+                    create(store, &format!("f{n}"), &[1; LONG]);
+                }
+            }),
+            ("a longer write than any that waits", |store| {
+                create(store, "f3", &vec![1; 2 << 20]);
             }),
             ("a call that makes a file longer", |store| {
                 let ino = create(store, "f3", b"text");

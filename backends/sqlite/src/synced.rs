@@ -241,7 +241,7 @@ pub(super) mod tests {
     /// A database, and a copy of the files that a kill or a power loss leaves of it.
     pub(crate) struct Place {
         _dir: tempfile::TempDir,
-        path: PathBuf,
+        pub(crate) path: PathBuf,
         pub(crate) copy: PathBuf,
     }
 
