@@ -3,7 +3,7 @@
 //! A removal or a renaming may therefore be undone, and a new tail may lack its name, its length or its bytes.
 //! Not simulated: the mode of a file is as at the cut.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -66,7 +66,7 @@ pub struct Remains {
 }
 
 /// A disk under the files of one store.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PowerDisk {
     /// The files beside the tails, as they were at their last sync.
     synced: BTreeMap<&'static str, Vec<u8>>,
@@ -75,6 +75,8 @@ pub struct PowerDisk {
     tails: BTreeMap<FileId, Tail>,
     /// How many tails were synced, of which it is not known yet.
     tail_syncs: u64,
+    /// The tails of files that have replaced others since the last sync of these.
+    replacing: BTreeSet<OsString>,
 }
 
 fn read(dir: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -101,7 +103,7 @@ impl PowerDisk {
     pub fn synced(dir: &Path) -> io::Result<Self> {
         let mut files = files(dir)?;
         files.remove(SUMS);
-        let mut disk = Self { synced: files, names: Vec::new(), tails: BTreeMap::new(), tail_syncs: 0 };
+        let mut disk = Self { synced: files, ..Self::default() };
         disk.see_tails(dir)?;
         for tail in disk.tails.values_mut() {
             tail.synced.clone_from(&tail.seen);
@@ -112,6 +114,16 @@ impl PowerDisk {
     /// Whether the database file in `dir` has changed since its last sync.
     pub fn has_other_database(&self, dir: &Path) -> io::Result<bool> {
         Ok(read(dir, DATABASE)?.as_ref() != self.synced.get(DATABASE))
+    }
+
+    /// The file of a tail has replaced another one: a commit syncs the tails of such files, and no others.
+    pub fn replaces(&mut self, tail: OsString) {
+        self.replacing.insert(tail);
+    }
+
+    /// Whether a tail was synced of which it is not known which it is.
+    pub fn is_unclear(&self) -> bool {
+        self.tail_syncs > 0
     }
 
     /// Takes over what has changed in `dir`, and what was synced meanwhile. No sync concerns a tail that `is_needed` denies.
@@ -128,30 +140,16 @@ impl PowerDisk {
         if now.tail_names > before.tail_names {
             self.names.drain(..self.names.len() - 1);
         }
-        let current = self.names.last().into_iter().flatten().filter(|(name, _)| is_needed(name));
-        let current: Vec<FileId> = current.map(|(_, id)| *id).collect();
-        let count = |is_changed: fn(&Tail) -> bool| {
-            let tails = current.iter().filter_map(|id| self.tails.get(id));
-            tails.filter(|tail| is_changed(tail)).count() as u64
-        };
         self.tail_syncs += now.tails - before.tails;
         let is_log_synced = (now.log, now.redo) != (before.log, before.redo);
-        // A sync syncs all that have changed. One that found fewer was made before the last of these changes, or goes on.
-        let synced = self.tail_syncs;
-        let (has_all, has_earlier) =
-            (synced >= count(|tail| tail.synced != tail.seen), synced >= count(|tail| tail.synced != tail.before));
-        if has_all || has_earlier || is_log_synced {
+        // The sync of a log follows one of all tails that have changed. Without it, a commit has synced those of files that have
+        // replaced others, some of which may have been replaced since.
+        let is_in_it = |name: &OsStr| if is_log_synced { is_needed(name) } else { self.replacing.contains(name) };
+        let current = self.names.last().into_iter().flatten().filter(|(name, _)| is_in_it(name));
+        let current: Vec<FileId> = current.map(|(_, id)| *id).collect();
+        if self.note_synced(&current) || is_log_synced {
             self.tail_syncs = 0;
-        }
-        for id in current {
-            let Some(tail) = self.tails.get_mut(&id) else {
-                continue;
-            };
-            if has_all {
-                tail.synced.clone_from(&tail.seen);
-            } else if has_earlier {
-                tail.synced.clone_from(&tail.before);
-            }
+            self.replacing.clear();
         }
         for (name, bytes) in files(dir)? {
             let is_synced = match name {
@@ -164,6 +162,23 @@ impl PowerDisk {
             }
         }
         Ok(())
+    }
+
+    /// Notes that these tails were synced, if so many were; whether any was. A sync that found fewer changed ones was made before the
+    /// last of these changes, or goes on.
+    fn note_synced(&mut self, tails: &[FileId]) -> bool {
+        let count = |is_changed: fn(&Tail) -> bool| {
+            let tails = tails.iter().filter_map(|id| self.tails.get(id));
+            tails.filter(|tail| is_changed(tail)).count() as u64
+        };
+        let (all, earlier) = (count(|tail| tail.synced != tail.seen), count(|tail| tail.synced != tail.before));
+        let (has_all, has_earlier) = (self.tail_syncs >= all, self.tail_syncs >= earlier);
+        for id in tails.iter().filter(|_| has_all || has_earlier) {
+            if let Some(tail) = self.tails.get_mut(id) {
+                tail.synced.clone_from(if has_all { &tail.seen } else { &tail.before });
+            }
+        }
+        (has_all && all > 0) || (has_earlier && earlier > 0)
     }
 
     /// Takes over the names and the bytes of the tails.
@@ -193,27 +208,26 @@ impl PowerDisk {
     /// Cuts the power: what is left of the files in `dir`, by the seed.
     pub fn cut(mut self, dir: &Path, dice: &mut ChaCha8Rng) -> io::Result<Remains> {
         self.see_tails(dir)?;
-        let odds = Odds {
-            piece: PIECES[dice.random_range(0..PIECES.len())],
-            // In quarters: how much of the unsynced data reached the disk.
-            share: dice.random_range(0..=4),
-        };
+        let piece = PIECES[dice.random_range(0..PIECES.len())];
+        // In quarters: how much of the unsynced data reached the disk.
+        let mut odds = || Odds { piece, share: dice.random_range(0..=4) };
+        let (of_logs, of_tails) = (odds(), odds());
         let now = files(dir)?;
         let nothing = Vec::new();
         let mut remains = Remains { files: BTreeMap::new(), tails: BTreeMap::new() };
         for (name, bytes) in &now {
             let synced = self.synced.get(name).unwrap_or(&nothing);
-            remains.files.insert(*name, odds.mix(synced, bytes, dice));
+            remains.files.insert(*name, of_logs.mix(synced, bytes, dice));
         }
         let last = self.names.len() - 1;
-        let at = match odds.share {
+        let at = match of_tails.share {
             0 => 0,
             4 => last,
             _ => dice.random_range(0..=last),
         };
         for (name, id) in &self.names[at] {
             if let Some(tail) = self.tails.get(id) {
-                let bytes = odds.mix(&tail.synced, &tail.seen, dice);
+                let bytes = of_tails.mix(&tail.synced, &tail.seen, dice);
                 remains.tails.insert(name.clone(), (bytes, tail.mode));
             }
         }
@@ -224,7 +238,7 @@ impl PowerDisk {
 impl Remains {
     /// The files in `dir`, as they are.
     pub fn all(dir: &Path) -> io::Result<Self> {
-        let mut disk = PowerDisk { synced: BTreeMap::new(), names: Vec::new(), tails: BTreeMap::new(), tail_syncs: 0 };
+        let mut disk = PowerDisk::default();
         disk.see_tails(dir)?;
         let names = disk.names.pop().unwrap_or_default();
         let tails = names.into_iter().map(|(name, id)| {
@@ -318,9 +332,7 @@ mod tests {
         open.write_all_at(&[2; 9000], 0).unwrap();
         let after = |now: Syncs| {
             remains(dir.path(), || {
-                let PowerDisk { synced, names, tails, .. } = &originals;
-                let mut disk =
-                    PowerDisk { synced: synced.clone(), names: names.clone(), tails: tails.clone(), tail_syncs: 0 };
+                let mut disk = originals.clone();
                 disk.observe(dir.path(), (NOTHING_SYNCED, now), |_| true).unwrap();
                 disk
             })
@@ -341,5 +353,31 @@ mod tests {
         fs::write(tails.join("9"), [3; 10]).unwrap();
         let one = after(Syncs { tails: 1, tail_names: 1, redo: 1, ..NOTHING_SYNCED });
         assert!(one.iter().any(|left| left["8"] == [1; 5000]));
+    }
+
+    #[test]
+    fn a_commit_syncs_the_tails_of_files_that_have_replaced_others_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let tails = dir.path().join(TAILS);
+        fs::create_dir(&tails).unwrap();
+        let write = |byte: u8| ["7", "8"].iter().for_each(|name| fs::write(tails.join(name), [byte; 5000]).unwrap());
+        write(1);
+        let originals = PowerDisk::synced(dir.path()).unwrap();
+        write(2);
+        let after = |replacing: &[&str]| {
+            let mut disk = originals.clone();
+            replacing.iter().for_each(|name| disk.replaces(name.into()));
+            let now = Syncs { tails: 1, tail_names: 1, ..NOTHING_SYNCED };
+            disk.observe(dir.path(), (NOTHING_SYNCED, now), |_| true).unwrap();
+            (disk.is_unclear(), remains(dir.path(), || disk.clone()))
+        };
+        let lost = |left: &[BTreeMap<String, Vec<u8>>], name: &str| left.iter().any(|left| left[name] != [2; 5000]);
+        let (is_unclear, left) = after(&["7"]);
+        assert!(!is_unclear && !lost(&left, "7") && lost(&left, "8"));
+        // Of both, one was synced: which is not known.
+        for replacing in [&[][..], &["7", "8"]] {
+            let (is_unclear, left) = after(replacing);
+            assert!(is_unclear && lost(&left, "7") && lost(&left, "8"));
+        }
     }
 }

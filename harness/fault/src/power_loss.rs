@@ -5,7 +5,7 @@
 //! observed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
@@ -85,6 +85,8 @@ pub struct PowerCuts {
     fsync: Fsync,
     waits_every: u64,
     wait: Duration,
+    /// The tails of the files that have replaced others by the last change.
+    replacing: Vec<OsString>,
     /// The results so far.
     pub losses: CrashPoints,
 }
@@ -107,6 +109,7 @@ impl PowerCuts {
             fsync: |store| Ok(store.fsync(ROOT, false)?),
             waits_every: WAITS_EVERY,
             wait: WAIT,
+            replacing: Vec::new(),
             losses: CrashPoints {
                 audit: Audit::default(),
                 broken: Some(0),
@@ -161,6 +164,7 @@ impl PowerCuts {
                 self.note_syncs(&mut counted, &mut disk)?;
             }
             self.change(&mut dice, &mut done)?;
+            self.replacing.drain(..).for_each(|tail| disk.replaces(tail));
             // Before the sync, so that what it syncs is known.
             self.note_syncs(&mut counted, &mut disk)?;
             let is_synced = match waits {
@@ -184,12 +188,13 @@ impl PowerCuts {
         }
         // Only a checkpoint writes to the database file.
         let has_copied = disk.has_other_database(&self.place())?;
+        let is_unclear = disk.is_unclear();
         let mut left = match has_copied {
             true => Remains::all(&self.place())?,
             false => disk.cut(&self.place(), &mut dice)?,
         };
         // A sync while the files were read is in some of them.
-        let is_unclear = has_copied || self.syncs()? != counted;
+        let is_unclear = has_copied || is_unclear || self.syncs()? != counted;
         if is_unclear && !has_copied {
             left = Remains::all(&self.place())?;
         }
@@ -405,7 +410,11 @@ impl PowerCuts {
                 let store = self.store()?;
                 remove(store, b".new-long")?;
                 overwrite(store, b".new-long", LONG_AT, &bytes(self.seed, version))?;
-                rename(store, b".new-long", file.as_bytes())
+                let is_replaced = store.lookup(ROOT, file.as_bytes()).is_ok();
+                rename(store, b".new-long", file.as_bytes())?;
+                let ino = store.lookup(ROOT, file.as_bytes())?.ino;
+                self.replacing.extend(is_replaced.then(|| ino.to_string().into()));
+                Ok(())
             }
             _ => {
                 if let Ok(attr) = self.store()?.lookup(ROOT, file.as_bytes()) {
