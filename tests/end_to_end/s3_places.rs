@@ -1,14 +1,17 @@
 //! The `s3` file system without a server, in a directory that hosts share, and with the keys of a role.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Mount, Scratch, Server, Succeeds, ctxbench, has, lacks, mountable, stderr, stdout, wait_for};
+use crate::common::{
+    Mount, Scratch, Server, Succeeds, as_root, ctxbench, has, lacks, mountable, stderr, stdout, text_of, wait_for,
+};
 
 /// Mounts alice's memory in a directory, with a cache of its own.
 fn mount(scratch: &Scratch, shared: &Path, writer: &str) -> Mount {
@@ -86,6 +89,27 @@ fn hosts_share_a_memory_in_a_directory_without_a_server_and_a_key() {
     assert!(checked.status.success(), "{}", stdout(&checked) + &stderr(&checked));
     let mirror = fs::read_to_string(shared.join("ctxbench/agents/alice/plan.md")).unwrap();
     has(&mirror, &["---\nctxbench:\n  version: ", "step 2\n"]);
+}
+
+#[test]
+fn a_memory_in_a_directory_that_can_only_be_read_is_mounted_read_only() {
+    let Some(scratch) = as_root() else { return };
+    let shared = scratch.dir("shared");
+    fs::create_dir(shared.join("ctxbench")).unwrap();
+    let first = mount(&scratch, &shared, "first");
+    fs::write(first.dir.join("note.md"), "there").unwrap();
+    ctxbench(["s3", "sync"]).arg(&first.dir).succeeds();
+    first.end();
+    Command::new("mount").args(["--bind", "-o", "ro"]).args([&shared, &shared]).succeeds();
+    // A new cache, and one that has the memory.
+    for writer in ["second", "second", "first"] {
+        let mut mount = mount(&scratch, &shared, writer);
+        has(&mount.said(), &["cannot be written to: Read-only file system", "the memory is read-only"]);
+        assert_eq!(text_of(&mount.dir, "note.md"), "there");
+        let refused = fs::write(mount.dir.join("other.md"), "lost").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+        mount.end();
+    }
 }
 
 /// The agent of a container's host: gives the keys of a server for a few seconds each, and counts how often.

@@ -186,6 +186,35 @@ fn a_power_loss_cuts_no_file_of_a_commit_whose_answer_was_lost() {
 }
 
 #[test]
+fn a_power_loss_after_a_commit_that_did_not_arrive_leaves_the_synced_bytes_of_its_files() {
+    before_a_sync(|| {
+        let memory = Memory::behind_proxy();
+        let store = memory.mount("a");
+        let content = pattern(1 << 20, 7);
+        let ino = write(&store, "long", &content);
+        upload(&store);
+        store.write(&caller(2), ino, 1 << 20, &[1; 1000]).unwrap();
+        store.fsync(ino, false).unwrap();
+        let log = format!("agents/{}/.ctx/log/", memory.agent);
+        memory.proxy().set(vec![Rule::always(RequestFault::Reset).of(&[Operation::Put]).below(&log)]);
+        store.upload().unwrap_err();
+        let before = syncs(&store);
+        store.write(&caller(2), ino, (1 << 20) + 1000, &[2; 1000]).unwrap();
+        let copy = lose_power(&memory, &|tail: &Path| cut(tail, (1 << 20) + 1000 - HEAD));
+        if syncs(&store) != before {
+            return false;
+        }
+        memory.proxy().set(Vec::new());
+        let left = open(&memory, &copy);
+        assert!(bytes(&left, ino) == [&content[..], &[1; 1000]].concat());
+        left.upload().unwrap();
+        let other = memory.fresh();
+        assert!(bytes(&other, find(&other, "long")) == bytes(&left, ino));
+        true
+    });
+}
+
+#[test]
 fn a_changed_file_that_cannot_be_read_keeps_no_other_one_from_the_bucket() {
     let memory = Memory::in_directory();
     let (content, other) = (pattern(1 << 20, 7), memory.mount("other"));
