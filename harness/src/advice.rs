@@ -206,6 +206,48 @@ mod tests {
         Conversation { steps, ..Conversation::default() }
     }
 
+    /// The session with one call of each of these purposes.
+    fn calling(purposes: &[CallPurpose]) -> Conversation {
+        let mut session = session(&[&vec![1; purposes.len()][..]]);
+        for (step, purpose) in session.steps.iter_mut().zip(purposes) {
+            step.purposes = vec![*purpose];
+        }
+        session
+    }
+
+    #[test]
+    fn a_plan_and_several_calls_that_gather_data_after_it_are_found() {
+        use CallPurpose::{Change, Gathering, Message, Names, Plan, Unknown};
+        for (calls, expected) in [
+            (&[Plan, Gathering, Change, Gathering][..], Some(true)),
+            (&[Plan, Gathering, Gathering, Unknown], Some(true)),
+            // One step, listings, and no plan, or one that comes too late.
+            (&[Plan, Gathering, Names, Message], Some(false)),
+            (&[Gathering, Gathering, Unknown], Some(false)),
+            (&[Gathering, Plan, Gathering], Some(false)),
+            (&[Plan, Gathering, Unknown], None),
+        ] {
+            assert_eq!(rules(&calling(calls))[4].applies, expected, "{calls:?}");
+        }
+        let said = &rules(&session(&[&[1]]))[4];
+        assert_eq!((said.applies, &*said.because), (None, "the session does not say which tools it called"));
+    }
+
+    #[test]
+    fn calls_that_list_names_alone_are_schema_queries() {
+        use CallPurpose::{Change, Gathering, Message, Names, Unknown};
+        for (calls, expected) in [
+            (&[Names, Message, Names][..], Some(true)),
+            (&[Names, Gathering], Some(false)),
+            (&[Names, Change, Unknown], Some(false)),
+            (&[Message], Some(false)),
+            (&[], Some(false)),
+            (&[Names, Unknown], None),
+        ] {
+            assert_eq!(rules(&calling(calls))[8].applies, expected, "{calls:?}");
+        }
+    }
+
     fn applying(session: &Conversation) -> [Option<bool>; 9] {
         rules(session).map(|rule| rule.applies)
     }

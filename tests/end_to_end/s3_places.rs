@@ -7,7 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use fuse::attribute;
+use workloads::catalogue;
+use workloads::script::FileOp;
 
 use crate::common::{
     Mount, Scratch, Server, Succeeds, as_root, ctxbench, has, lacks, mountable, stderr, stdout, text_of, wait_for,
@@ -19,7 +23,8 @@ fn mount(scratch: &Scratch, shared: &Path, writer: &str) -> Mount {
     // A dead mount exists, but a `stat` of it fails.
     let _ = fs::create_dir_all(&dir);
     let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--poll", "50", "--delay", "20"]);
-    command.args(["--writer", writer, "--endpoint", &format!("file://{}", shared.display()), "--cache"]);
+    command.args(["--writer", writer, "--endpoint", &format!("file://{}", shared.display()), "--embeddings", "none"]);
+    command.arg("--cache");
     command.arg(scratch.path().join(format!("{writer}.db"))).arg(&dir);
     Mount::of(command, &dir)
 }
@@ -108,6 +113,58 @@ fn a_memory_in_a_directory_that_can_only_be_read_is_mounted_read_only() {
         assert_eq!(text_of(&mount.dir, "note.md"), "there");
         let refused = fs::write(mount.dir.join("other.md"), "lost").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+        mount.end();
+    }
+}
+
+#[test]
+fn a_memory_in_a_bucket_gives_the_answers_of_an_agent_memory_with_the_same_notes() {
+    let Some(scratch) = mountable() else { return };
+    let shared = scratch.dir("shared");
+    fs::create_dir(shared.join("ctxbench")).unwrap();
+    let script = catalogue::workload("micro/find-by-request-100").unwrap().script;
+    let now = SystemTime::now();
+    let notes: Vec<(&str, &[u8], SystemTime)> = script
+        .files
+        .iter()
+        .zip(&script.ages_ns)
+        .map(|((path, text), age)| (path.as_str(), &text[..], now - Duration::from_nanos(*age)))
+        .collect();
+    let fill = |dir: &Path| {
+        for (path, text, time) in &notes {
+            let file = dir.join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, text).unwrap();
+            fs::File::open(&file).unwrap().set_modified(*time).unwrap();
+        }
+    };
+    // Each index is made of all notes at once, and so in the order of their times.
+    let database = scratch.path().join("notes.db").display().to_string();
+    let files = Mount::new("sqlite", &scratch.dir("notes"), &["--db", &database]);
+    fill(&files.dir);
+    let dir = files.dir.clone();
+    files.end();
+    let model = Mount::new("agent-memory", &dir, &["--db", &database, "--embeddings", "none"]);
+    let (a, b) = (mount(&scratch, &shared, "a"), mount(&scratch, &shared, "b"));
+    fill(&a.dir);
+    ctxbench(["s3", "sync"]).arg(&a.dir).succeeds();
+    attribute::get(&b.dir, "user.ctx.pull").unwrap();
+    for (path, text, time) in &notes {
+        let file = b.dir.join(path);
+        assert_eq!(fs::read(&file).unwrap(), *text);
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), *time);
+    }
+    let mut asked = 0;
+    for op in script.calls.iter().flat_map(|call| &call.ops) {
+        let FileOp::Ask { path, .. } = op else { continue };
+        let expected = text_of(&model.dir, path.as_str());
+        for host in [&a, &b] {
+            assert_eq!(text_of(&host.dir, path.as_str()), expected, "{path} on {}", host.dir.display());
+        }
+        asked += 1;
+    }
+    assert!(asked > 100, "{asked}");
+    for mount in [model, a, b] {
         mount.end();
     }
 }

@@ -87,6 +87,43 @@ fn the_advice_follows_the_rules_of_source_5_and_says_what_files_save() {
     assert!(without[0].get("advice").is_none());
 }
 
+/// A trace with one call of each of these tools, by name and kind.
+fn trace_of_calls(calls: &[(&str, &str)]) -> String {
+    let usage = serde_json::json!({"uncached": 0, "cache_read": 0, "cache_write_5m": 0, "cache_write_1h": 0, "output": 0, "reasoning": 0});
+    let mut lines = vec![
+        serde_json::json!({"t": "head", "v": 1, "id": "t", "source": {"format": "claude-code", "path": "t", "sha256": "0"}, "agent": "a", "model": "m", "cwd": "/ws", "fidelity": "shape", "tokenizer": "o200k"}),
+        serde_json::json!({"t": "user", "turn": 0, "tok": 100}),
+    ];
+    for (i, (tool, op)) in calls.iter().enumerate() {
+        lines.extend([
+            serde_json::json!({"t": "api", "k": i, "at": i, "usage": usage, "usage_src": "recomputed", "text_tok": 5, "thinking_tok": 0}),
+            serde_json::json!({"t": "call", "i": i, "k": i, "lane": "main", "tool": tool, "op": op, "args": {}, "tok": 20, "at": i}),
+            serde_json::json!({"t": "result", "i": i, "ok": true, "bytes": 9, "tok": 3}),
+        ]);
+    }
+    lines.push(serde_json::json!({"t": "end", "exit": "unknown"}));
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn the_advice_finds_plans_and_listings_in_the_calls_of_a_recorded_session() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("s.trace.jsonl");
+    let (plan, list, read) = (("TodoWrite", "plan"), ("Glob", "list"), ("Read", "read"));
+    for (calls, has_plan, is_schema) in [
+        (&[plan, read, list, ("WebFetch", "net")][..], Some(true), Some(false)),
+        (&[read, read, plan], Some(false), Some(false)),
+        (&[list, ("LS", "list")], Some(false), Some(true)),
+        (&[plan, list, ("Bash", "exec")], None, None),
+    ] {
+        fs::write(&file, trace_of_calls(calls)).unwrap();
+        let found = json(&["tokens", "--model", "none", "--advise", file.to_str().unwrap()]);
+        let rules = &found[0]["advice"]["rules"];
+        let applies = [4_usize, 8].map(|rule| rules[rule]["applies"].as_bool());
+        assert_eq!(applies, [has_plan, is_schema], "{calls:?}: {rules}");
+    }
+}
+
 #[test]
 fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
     let dollars = |workload: &str| {

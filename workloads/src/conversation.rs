@@ -330,6 +330,32 @@ mod tests {
         Trace::parse(Path::new("t.jsonl"), &lines.join("\n")).unwrap()
     }
 
+    #[test]
+    fn the_purpose_of_a_recorded_call_follows_from_its_tool_and_its_file_operations() {
+        let of = |fields: &str| {
+            let call = record(&format!("{{'i':0,'k':0,'lane':'main',{fields},'args':{{}},'at':1}}"));
+            purpose(&serde_json::from_str(&call).unwrap())
+        };
+        let listed = "{'list':{'path':'a','attributes':true}}";
+        let shell = |steps: &str| of(&format!("'tool':'Bash','op':'exec','steps':[{steps}]"));
+        for (found, expected) in [
+            (of("'tool':'TodoWrite','op':'plan'"), CallPurpose::Plan),
+            (of("'tool':'mcp__plans__update_plan','op':'plan'"), CallPurpose::Plan),
+            (of("'tool':'ExitPlanMode','op':'plan'"), CallPurpose::Message),
+            (of("'tool':'Glob','op':'list'"), CallPurpose::Names),
+            (of("'tool':'WebFetch','op':'net'"), CallPurpose::Gathering),
+            (of("'tool':'Edit','op':'edit'"), CallPurpose::Change),
+            (of("'tool':'query','op':'other'"), CallPurpose::Unknown),
+            (shell(""), CallPurpose::Unknown),
+            (shell(&format!("{listed},{{'stat':'b'}}")), CallPurpose::Names),
+            (shell(&format!("{listed},{{'read':'b'}}")), CallPurpose::Gathering),
+            (shell("{'read':'b'},{'remove':'b'}"), CallPurpose::Change),
+            (of("'tool':'Bash','op':'vcs','steps':[{'walk':'a'}],'is_model':true"), CallPurpose::Unknown),
+        ] {
+            assert_eq!(found, expected);
+        }
+    }
+
     fn no_thinking() -> Terms {
         Terms { thinking: tokens::ThinkingStays::Never, ..Terms::default() }
     }

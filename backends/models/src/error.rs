@@ -52,7 +52,9 @@ pub enum ModelError {
         to: Redirected,
     },
     /// The server cannot be reached.
-    #[error("{url} cannot be reached: {why}\n  fix: give a URL such as http://127.0.0.1:11434/v1, and check that a server runs there")]
+    #[error(
+        "{url} cannot be reached: {why}\n  fix: give a URL such as http://127.0.0.1:11434/v1, and check that a server runs there"
+    )]
     Unreachable {
         /// The server's URL.
         url: String,
