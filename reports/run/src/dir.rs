@@ -58,6 +58,9 @@ pub const RECORDS: [&str; 12] = [
     MODEL_FILES,
 ];
 
+/// The way out of a damaged run directory.
+const WHOLE: &str = "copy the run directory again from where it was made, or measure again";
+
 /// Why a run directory cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -72,6 +75,9 @@ pub enum RunError {
     /// The directory has no plan.
     #[error("{}: not the directory of a run: it has no {PLAN}\n  fix: name a directory that `ctxbench run` wrote", .0.display())]
     NoRun(PathBuf),
+    /// The directory has a plan, but lacks a file that every run has.
+    #[error("{}: the run directory has no such file\n  fix: {WHOLE}", .0.display())]
+    Lacks(PathBuf),
     /// Another version of ctxbench with another schema made the run.
     #[error("{}{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
     Schema {
@@ -188,10 +194,10 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
     let Some(text) = read_if_there(dir, MODEL_FILES)? else {
         return Ok(None);
     };
-    let document = parse(&file, None, &text)?;
+    let document = Document::from_json(&text).map_err(|error| damaged(&file, &error))?;
     check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
     let found = document.read();
-    Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
+    Ok(Some(found.map_err(|error| damaged(&file, &error))?))
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
@@ -204,27 +210,27 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
         }
         read => read?,
     };
-    let document = Document::from_toml(&text).map_err(|error| broken(&file, None, &error))?;
+    let document = Document::from_toml(&text).map_err(|error| damaged(&file, &error))?;
     check_schema(&file, None, &document)?;
     check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
-    let plan: Plan = document.read().map_err(|error| broken(&file, None, &error))?;
+    let plan: Plan = document.read().map_err(|error| damaged(&file, &error))?;
     plan.check().map_err(|problem| broken(&file, None, &problem))?;
     Ok(plan)
 }
 
-fn parse(file: &Path, line: Option<usize>, json: &str) -> Result<Document, RunError> {
-    let parsed = Document::from_json(json);
-    parsed.map_err(|error| broken(file, line, &error))
-}
-
 /// Reads a JSON document with a field `schema`.
 fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, RunError> {
-    let (file, text) = (&dir.join(name), read_text(dir, name)?);
-    let document = parse(file, None, &text)?;
+    let file = &dir.join(name);
+    let text = match read_text(dir, name) {
+        Err(RunError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(RunError::Lacks(file.to_owned()));
+        }
+        read => read?,
+    };
+    let document = Document::from_json(&text).map_err(|error| damaged(file, &error))?;
     check_schema(file, None, &document)?;
     check_numbers(&document, &mut NumberSum::of(name)).map_err(|problem| broken(file, None, &problem))?;
-    let item = document.read();
-    item.map_err(|error| broken(file, None, &error))
+    document.read().map_err(|error| damaged(file, &error))
 }
 
 /// The sum that the numbers of a file stay below, so that no sum of them overflows: 2^60 nanoseconds are 36 years.
@@ -391,7 +397,7 @@ fn records<T: DeserializeOwned>(
             break;
         }
         let text = std::str::from_utf8(&line).map_err(|_| wrong(&"is not UTF-8 text"))?;
-        let document = parse(file, Some(number), text)?;
+        let document = Document::from_json(text).map_err(|error| wrong(&error))?;
         check_schema(file, Some(number), &document)?;
         check_numbers(&document, &mut sum).map_err(|problem| wrong(&problem))?;
         let epoch = document.unsigned("epoch");
@@ -411,6 +417,12 @@ fn io_error(file: &Path, error: io::Error) -> RunError {
 
 fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError {
     RunError::Broken(Broken { file: file.to_owned(), line, message: message.to_string() })
+}
+
+/// The error of a document that does not parse, or lacks fields: most often, its end is missing.
+fn damaged(file: &Path, problem: &impl ToString) -> RunError {
+    let message = format!("the file is damaged or cut off: {}\n  fix: {WHOLE}", problem.to_string().trim_end());
+    broken(file, None, &message)
 }
 
 /// Writes a run directory, line by line.

@@ -306,6 +306,34 @@ fn a_line_of_another_version_is_refused_with_both() {
 }
 
 #[test]
+fn a_missing_or_truncated_document_says_where_to_get_a_whole_one() {
+    for name in [PLAN, ENVIRONMENT] {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), &fault_plan());
+        let file = dir.path().join(name);
+        let whole = fs::read(&file).unwrap();
+        let refused = || {
+            let error = Run::read(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+            error
+        };
+        for part in [1, 3] {
+            fs::write(&file, &whole[..whole.len() * part / 4]).unwrap();
+            let error = refused();
+            assert!(
+                error.contains("the file is damaged or cut off: ") && error.contains("fix: copy the run"),
+                "{error}"
+            );
+        }
+        fs::remove_file(&file).unwrap();
+        let is_plan = name == PLAN;
+        let told =
+            if is_plan { "it has no plan.toml" } else { "has no such file\n  fix: copy the run directory again" };
+        assert!(refused().contains(told));
+    }
+}
+
+#[test]
 fn an_unknown_field_of_a_line_is_named_with_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path(), &fault_plan());
