@@ -9,6 +9,7 @@ use figures::context::{Contexts, contexts};
 use figures::evidence;
 use figures::prices::Prices;
 use figures::summary::{Summary, summarise};
+use records::missing_records;
 use rundir::{PLAN, Run};
 use verdicts::decide::check_distinct;
 
@@ -50,6 +51,7 @@ impl SummarisedRun {
     pub fn read(dir: &Path, prices: &PriceList) -> anyhow::Result<Self> {
         let line = ProgressLine::moving(&format!("reading {}", dir.display()));
         let run = Run::read(dir)?;
+        check_whole(&run)?;
         line.show(0.5, None, &format!("summarising {}", dir.display()));
         let derived = summarise(&run);
         let costs = contexts(&run, &prices.read()?);
@@ -81,6 +83,23 @@ impl SummarisedRun {
     pub fn evidence(&self) -> evidence::RunEvidence<'_> {
         evidence::RunEvidence::new(&self.run, &self.summary, &self.contexts)
     }
+}
+
+/// Fails if a run lacks records: no verdict may rest on the others, because the missing ones may contradict it.
+pub fn check_whole(run: &Run) -> anyhow::Result<()> {
+    let missing = missing_records(run);
+    let Some(first) = missing.first() else {
+        return Ok(());
+    };
+    let dir = run.dir.display();
+    let more = match missing.len() {
+        1 => String::new(),
+        all => format!(" (and {} more)", all - 1),
+    };
+    bail!(
+        "{dir}/{first}{more}\n  fix: records of this run are missing or changed, so nothing is decided by it; `ctxbench verify {}` lists them; get a whole copy of the run, or measure again",
+        shell_word(&dir.to_string())
+    )
 }
 
 /// The directory `asked`, or the newest run directory under `results`.
@@ -122,5 +141,23 @@ fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<P
     match runs.into_iter().rfind(|dir| is_wanted(dir)) {
         Some(newest) => Ok(newest),
         None => bail!("there is no run in {}: make one with `ctxbench run`", results.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rundir::Sample;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_lacks_records_is_refused_with_the_file_and_the_next_step() {
+        let samples = vec![Sample { order: 1, ..Sample::default() }];
+        let run = Run { dir: "results/mine".into(), samples, ..Run::default() };
+        let error = check_whole(&run).unwrap_err().to_string();
+        assert!(error.starts_with("results/mine/samples.jsonl: line 1 "), "{error}");
+        assert!(error.contains("\n  fix: records of this run are missing"), "{error}");
+        assert!(error.contains("`ctxbench verify results/mine` lists them"), "{error}");
+        check_whole(&Run::default()).unwrap();
     }
 }

@@ -15,7 +15,7 @@ use super::format::ScreenFormat;
 use super::headline::print_answer;
 use super::pool::pool;
 use crate::environment;
-use crate::evidence::{PriceList, run_dir};
+use crate::evidence::{PriceList, check_whole, run_dir};
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 
@@ -74,6 +74,7 @@ impl Report {
         let run = Run::read(&dir)?;
         drop(line);
         if run.plan.breaks_things() {
+            check_whole(&run)?;
             if self.excerpt.is_some() {
                 bail!("{}: a fault run has no excerpt (use --into)", dir.display());
             }

@@ -14,6 +14,7 @@ use verdicts::reproduction::{Reproduction, reproduction};
 use super::busy::Detached;
 use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, RunPlace};
+use crate::evidence::check_whole;
 use crate::signals::end_process_at_signals;
 use runner::interrupt::Interrupt;
 
@@ -66,7 +67,9 @@ impl Reproduce {
         };
         end_process_at_signals().context("setting up signal handling")?;
         let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();
-        let found = match reproduction(&runs?) {
+        let runs = runs?;
+        runs.iter().try_for_each(check_whole)?;
+        let found = match reproduction(&runs) {
             Ok(found) => found,
             Err(problem) => anyhow::bail!("{problem}"),
         };

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use records::published::{PublishedFiles, PublishedTerms, compare_published};
-use records::{Discrepancy, check_records};
+use records::{Discrepancy, check_records, missing_records};
 use reports::render::write_faults;
 use rundir::Run;
 use serde::Serialize;
@@ -125,7 +125,12 @@ impl Verify {
         let again = tempfile::tempdir().context("making a temporary directory")?;
         let other = run.plan.measures_nothing();
         let mut places = vec![dir.display().to_string()];
+        let lacks_records = !missing_records(&run).is_empty();
         let published = match other {
+            _ if lacks_records => {
+                notes.push("the report was not made again: records of the run are missing or changed".to_owned());
+                PublishedFiles::default()
+            }
             Some(_) if !run.plan.breaks_things() => {
                 notes.push("a conformance run has no report: only its records were checked".to_owned());
                 PublishedFiles::default()
@@ -185,6 +190,9 @@ impl Verify {
 /// What differs between the records of a run, and what was not checked.
 fn records(run: &Run) -> (Vec<Discrepancy>, Vec<String>) {
     let mut differences = check_records(run);
+    let missing = missing_records(run).into_iter();
+    let missing: Vec<Discrepancy> = missing.filter(|one| !differences.contains(one)).collect();
+    differences.extend(missing);
     let mut notes = Vec::new();
     if run.plan.measures_nothing().is_some() {
         return (differences, notes);

@@ -2,7 +2,10 @@
 //! with the other records that contain it. The order that the seed fixes is checked by the harness, which made it.
 //! [`published`] compares the files of a published report with those that are computed from its run again.
 
+mod missing;
 pub mod published;
+
+pub use missing::missing_records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

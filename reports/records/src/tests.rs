@@ -4,7 +4,7 @@ use super::*;
 use figures::testing;
 
 /// A run whose records fit together.
-fn run() -> Run {
+pub(crate) fn run() -> Run {
     let mut run = testing::run();
     run.faults.clear();
     run.probes.clear();

@@ -1,0 +1,138 @@
+//! Records that a run must have and lacks: a file of it was cut off, or lines of it were removed. A run that was interrupted
+//! lacks only what comes after its last record, and nothing here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rundir::faults::{KILLED_DAEMON, POWER_LOSS};
+use rundir::{CRASH_POINTS, EPOCHS, FAULTS, Fault, Outcome, Plan, Run, SAMPLES, Sample, Shard};
+
+use crate::{Discrepancy, check_records, made_calls};
+
+/// The fields of counts and sums. A missing record changes one of them; a field that is not among them does not depend on
+/// other records, or only bounds a time.
+const COUNTS: [&str; 6] = ["order", "arm", "round", "cells", "timed_us", "policy.sha256"];
+
+/// The beginning of further such fields.
+const COUNTED: &str = "counted.";
+
+/// What shows that records of a run are missing. No verdict may rest on such a run: the missing ones may contradict it.
+pub fn missing_records(run: &Run) -> Vec<Discrepancy> {
+    let mut found = check_records(run);
+    found.retain(|one| {
+        let field = one.field.as_str();
+        COUNTS.contains(&field) || field.starts_with(COUNTED) || (field == "name" && one.stated == "no line")
+    });
+    let passes = by_epoch(run);
+    check_arms(run, &passes, &mut found);
+    check_lines_of_epochs(run, &passes, &mut found);
+    // A run that was joined or merged has the lines of several.
+    if run.plan.merged.is_empty() && !run.plan.command.starts_with("ctxbench report ") {
+        check_kills(run, &mut found);
+    }
+    check_crash_points(run, &mut found);
+    found
+}
+
+/// A cell of an epoch, workload and state, with the arms that have passes in it.
+type CellArms<'a> = BTreeMap<(&'a str, &'a str), BTreeMap<&'a str, Vec<&'a Sample>>>;
+
+fn by_epoch(run: &Run) -> BTreeMap<u32, CellArms<'_>> {
+    let mut epochs: BTreeMap<u32, CellArms<'_>> = BTreeMap::new();
+    for pass in &run.samples {
+        let cells = epochs.entry(pass.epoch).or_default();
+        let arms = cells.entry((&pass.workload, &pass.state)).or_default();
+        arms.entry(&pass.arm).or_default().push(pass);
+    }
+    epochs
+}
+
+/// In an epoch that ended, every planned arm has a pass in each cell, and be it one that could not be prepared.
+fn check_arms(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found: &mut Vec<Discrepancy>) {
+    let plan = &run.plan;
+    for epoch in &run.epochs {
+        for ((workload, state), arms) in epochs.get(&epoch.epoch).into_iter().flatten() {
+            let planned = plan.arms.iter().filter(|arm| arm.unavailable.is_none());
+            let planned = planned.filter(|arm| plan.takes_part(&arm.name, workload, state));
+            for arm in planned.filter(|arm| !arms.contains_key(arm.name.as_str())) {
+                let is_skipped = |one: &rundir::Skipped| {
+                    (one.arm.as_str(), one.workload.as_str(), one.state.as_str()) == (&*arm.name, *workload, *state)
+                };
+                if !plan.skipped.iter().any(is_skipped) {
+                    let row = format!("epoch {}, {workload}, {state}", epoch.epoch);
+                    let why = format!("a pass of {}, by the plan", arm.name);
+                    found.push(Discrepancy::new(SAMPLES, row, "arm", "no pass", why));
+                }
+            }
+        }
+    }
+}
+
+/// An epoch of which every cell was recorded has ended, and has a line.
+fn check_lines_of_epochs(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found: &mut Vec<Discrepancy>) {
+    let ended: BTreeSet<u32> = run.epochs.iter().map(|epoch| epoch.epoch).collect();
+    let recorded: BTreeSet<(u32, &str, &str, &str)> =
+        run.cells.iter().map(|cell| (cell.epoch, &*cell.workload, &*cell.state, &*cell.arm)).collect();
+    for (number, cells) in epochs.iter().filter(|(number, _)| !ended.contains(*number)) {
+        let is_recorded = cells.iter().all(|((workload, state), arms)| {
+            arms.iter().all(|(arm, passes)| {
+                recorded.contains(&(*number, *workload, *state, *arm)) || passes.iter().any(|pass| !made_calls(pass))
+            })
+        });
+        let planned =
+            cells.keys().next().map_or(0, |(workload, state)| cells_of_epoch(&run.plan, *number, workload, state));
+        if is_recorded && cells.len() >= planned {
+            let row = format!("epoch {number}");
+            let why = "a line: every cell of the epoch was recorded";
+            found.push(Discrepancy::new(EPOCHS, row, "epoch", "no line", why));
+        }
+    }
+}
+
+/// The number of cells of an epoch that has this one.
+fn cells_of_epoch(plan: &Plan, epoch: u32, workload: &str, state: &str) -> usize {
+    let Some(section) = plan.section(workload, state) else {
+        return usize::MAX;
+    };
+    let shard = plan.shard_of(epoch).map(|index| Shard { index: index as u32, of: plan.merged.len() as u32 });
+    let of_shard = Plan { shard: plan.shard.or(shard), ..plan.clone() };
+    let states = section.cells.iter();
+    let cells = states.flat_map(|(workload, states)| states.iter().map(move |state| (workload, state)));
+    cells.filter(|(workload, state)| of_shard.has_cell(workload, state)).count()
+}
+
+/// The kills of a cron job's daemon come in series; a plain directory has one. A series ends early at a fault after which the
+/// backend did not come back, which is its last line.
+fn check_kills(run: &Run, found: &mut Vec<Discrepancy>) {
+    let mut kills: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
+    for fault in &run.faults {
+        kills.entry((&fault.scenario, &fault.arm)).or_default().push(fault);
+    }
+    for ((scenario, arm), own) in &kills {
+        let Some(series) = kills.get(&(*scenario, "direct")).map(Vec::len) else {
+            continue;
+        };
+        let went_on = own.last().is_some_and(|last| last.outcome == Outcome::Ok && last.recovered);
+        if went_on && !own.len().is_multiple_of(series) {
+            let row = format!("{scenario} on {arm}");
+            let why = format!("{series} or a multiple, as direct has one series");
+            found.push(Discrepancy::new(FAULTS, row, "lines", own.len(), why));
+        }
+    }
+}
+
+/// A backend has lines of kills and of power cuts, or none.
+fn check_crash_points(run: &Run, found: &mut Vec<Discrepancy>) {
+    let mut losses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for points in &run.crash_points {
+        losses.entry(&points.backend).or_default().insert(&points.loss);
+    }
+    for (backend, own) in losses {
+        for loss in [KILLED_DAEMON, POWER_LOSS].into_iter().filter(|loss| !own.contains(loss)) {
+            let why = "a line of every loss for each backend that has one";
+            found.push(Discrepancy::new(CRASH_POINTS, format!("{loss} of {backend}"), "lines", "none", why));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
