@@ -266,6 +266,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_report_that_cannot_be_written_is_told_with_a_fix() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = put_output(&dir.path().join("none/report.md"), "").unwrap_err().to_string();
+        assert!(error.contains("none/report.md: ") && error.contains("\n  fix: "), "{error}");
+    }
+
+    #[test]
     fn built_in_policies_name_only_what_there_is() {
         for policy in policies(Some(ALL_POLICIES), &[], &[]).unwrap() {
             let names = known_names(&policy.policy, std::iter::empty()).unwrap();

@@ -13,7 +13,7 @@ use inputs::names::FileName;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// A file cannot be written.
-    #[error("{}: {error}", .file.display())]
+    #[error("{}: {}", .file.display(), inputs::advised(.error))]
     Io {
         /// The file.
         file: PathBuf,
