@@ -318,7 +318,7 @@ mod tests {
         };
         checked("", "").unwrap();
         let line = 1 + text.lines().position(|line| line.contains("\"grep\"")).unwrap();
-        let at = format!("{name}:{line}: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let at = format!("{name}:{line}: field `gate[0].measure.probes.names`: unknown probe \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(refused.contains("the nearest are grep"), "{refused}");
@@ -339,11 +339,11 @@ mod tests {
         // Arms have their server in their names.
         for arm in ["s3-close@*", "direct@*", "s3-minio@x*"] {
             let refused = with_arm(arm).unwrap_err().to_string();
-            let unknown = format!("field `candidates.except`: unknown {arm:?}");
+            let unknown = format!("field `candidates.except`: unknown arm {arm:?}");
             assert!(refused.contains(&unknown), "{refused}");
         }
         let refused = checked("view-mail", "view-male").unwrap_err().to_string();
-        assert!(refused.contains("field `candidates.except`: unknown \"view-male\""), "{refused}");
+        assert!(refused.contains("field `candidates.except`: unknown arm \"view-male\""), "{refused}");
     }
 
     #[test]
@@ -361,7 +361,10 @@ mod tests {
         assert_eq!(of_mine.check_names_before_run(&plan).unwrap(), ["mine"]);
         let refused = of_mine.check_names(std::iter::once(&plan)).unwrap_err();
         let refused = refused.to_string();
-        assert!(refused.contains("field `baseline`: unknown \"mine\""), "{refused}");
+        assert!(
+            refused.contains("field `baseline`: unknown arm \"mine\": it is neither built in nor part of the run; "),
+            "{refused}"
+        );
         let misspelt = policy_of(&text.replace("\"grep\"", "\"grepp\""));
         misspelt.check_names_before_run(&plan).unwrap_err();
     }

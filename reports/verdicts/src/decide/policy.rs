@@ -580,7 +580,7 @@ impl Policy {
     fn check_arms(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
         let mut named = self.arms_at().into_iter();
         match named.find(|(_, name)| !names.has_arm(name)) {
-            Some((path, name)) => Err(unknown(file, text, &path, name, &names.arms)),
+            Some((path, name)) => Err(unknown(file, text, &path, (ARM, name), &names.arms)),
             None => Ok(()),
         }
     }
@@ -592,7 +592,7 @@ impl Policy {
     pub fn check_rows(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
         for (path, name) in self.other_sessions() {
             if !names.workloads.contains(name) {
-                return Err(unknown(file, text, &path, name, &names.workloads));
+                return Err(unknown(file, text, &path, (WORKLOAD, name), &names.workloads));
             }
         }
         for (role, rows) in self.rows() {
@@ -608,10 +608,10 @@ impl Policy {
             }
         }
         for (path, measure) in self.measures() {
-            let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
+            let wrong = |field: &'static str, (kind, name): (&str, &str), known: &BTreeSet<String>| {
                 let own = [PathStep::Field("measure"), PathStep::Any, PathStep::Field(field)];
                 let path: Vec<PathStep<'_>> = path.iter().copied().chain(own).collect();
-                Err(unknown(file, text, &path, name, known))
+                Err(unknown(file, text, &path, (kind, name), known))
             };
             for (workload, cell) in measure.cells() {
                 if !names.workloads.contains(workload) {
@@ -619,27 +619,27 @@ impl Policy {
                         Measure::Context(context) if context.workload != workload => "with",
                         _ => "workload",
                     };
-                    return wrong(field, workload, &names.workloads);
+                    return wrong(field, (WORKLOAD, workload), &names.workloads);
                 }
                 if let Some((_, metric)) = cell
                     && metric != MAKESPAN
                     && !names.metrics.contains(metric)
                 {
-                    return wrong("metric", metric, &names.metrics);
+                    return wrong("metric", ("metric", metric), &names.metrics);
                 }
             }
             let none = BTreeSet::new();
-            let (field, named, known) = match measure {
-                Measure::Faults { scenarios, .. } => ("scenarios", scenarios, &names.scenarios),
-                Measure::Conformance { groups } => ("groups", groups, &names.groups),
+            let (field, kind, named, known) = match measure {
+                Measure::Faults { scenarios, .. } => ("scenarios", "scenario", scenarios, &names.scenarios),
+                Measure::Conformance { groups } => ("groups", "group", groups, &names.groups),
                 Measure::Probes { aspect, names: named } => {
                     let known = names.probes.get(aspect.name());
-                    ("names", named, known.unwrap_or(&none))
+                    ("names", "probe", named, known.unwrap_or(&none))
                 }
                 _ => continue,
             };
             if let Some(name) = named.iter().find(|name| !known.contains(*name)) {
-                return wrong(field, name, known);
+                return wrong(field, (kind, name.as_str()), known);
             }
         }
         Ok(())
@@ -695,18 +695,33 @@ fn item(field: &'static str, at: usize) -> Vec<PathStep<'static>> {
     vec![PathStep::Field(field), PathStep::Item(at)]
 }
 
-/// The error for an unknown name, with the known ones.
-fn unknown(file: &Path, text: &str, path: &[PathStep<'_>], name: &str, known: &BTreeSet<String>) -> InputError {
+/// Kinds of names of which a user may have own ones.
+const ARM: &str = "arm";
+const WORKLOAD: &str = "workload";
+
+/// The error for an unknown name of a kind, with the known ones.
+fn unknown(
+    file: &Path,
+    text: &str,
+    path: &[PathStep<'_>],
+    (kind, name): (&str, &str),
+    known: &BTreeSet<String>,
+) -> InputError {
+    // Arms and workloads may also be a user's own.
+    let why = match kind {
+        ARM | WORKLOAD => ": it is neither built in nor part of the run",
+        _ => "",
+    };
     let known = known.iter().map(String::as_str);
     // Lists only names of the same kind, such as `agent/`, if there are any.
-    let kind = name.split_inclusive('/').next().unwrap_or(name);
-    let alike = known.clone().filter(|other| other.starts_with(kind));
+    let start = name.split_inclusive('/').next().unwrap_or(name);
+    let alike = known.clone().filter(|other| other.starts_with(start));
     let alike: Vec<&str> = alike.collect();
     let shown: Vec<&str> = match alike.is_empty() {
         true => known.collect(),
         false => alike,
     };
-    let message = format!("unknown {name:?}; {}", inputs::names::alternatives(name, shown));
+    let message = format!("unknown {kind} {name:?}{why}; {}", inputs::names::alternatives(name, shown));
     toml_error(file, text, path, &message)
 }
 
