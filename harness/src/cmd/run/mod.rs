@@ -101,19 +101,19 @@ pub struct Options {
     /// at least three epochs with one timed round of each cell; a budget that is too short for this is refused. Probes,
     /// kills, power cuts and model files take time beyond the budget; --no-probes and --no-model-files skip them. The
     /// command first prints how long everything takes [default: the suite's, else 250 a section].
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = positive)]
     budget: Option<f64>,
     /// Maximum number of epochs of each section [default: the suite's, else 8].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(3..=100))]
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(3..=100))]
     epochs: Option<u32>,
     /// Maximum number of rounds of a cell in an epoch [default: the suite's, else 60].
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// Treat differences of at most this many percent as equal.
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = positive)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, allow_negative_numbers = true, value_parser = positive)]
     margin: f64,
     /// The same margin in microseconds a call; the wider of the two margins counts [default: the suite's, else 1].
-    #[arg(long, value_name = "MICROSECONDS", value_parser = not_negative)]
+    #[arg(long, value_name = "MICROSECONDS", allow_negative_numbers = true, value_parser = not_negative)]
     margin_us: Option<f64>,
     /// The seed of all random choices [default: the current time].
     #[arg(long)]
@@ -133,7 +133,7 @@ pub struct Options {
     scratch_dir: Option<PathBuf>,
     /// Seconds after which a call counts as a timeout; after twice this time it is aborted [default: the suite's, else
     /// 10].
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = positive)]
     call_timeout: Option<f64>,
     /// Which processors the client and the daemon run on, in all sections [default: the suite's, else free].
     #[arg(long, value_enum)]

@@ -87,6 +87,8 @@ impl Options {
         scratch: &Path,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Option<PreparedRun>> {
+        // Read now, not after minutes of measuring.
+        let prices = self.prices.read()?;
         let mut suite = self.suite()?;
         if let Err(problem) = suite.check_duplicates() {
             bail!("{problem}");
@@ -215,8 +217,7 @@ impl Options {
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
-            // Check prices now, not after minutes of measuring.
-            if let Err(problem) = check_prices(&self.prices.read()?, &environment::today()) {
+            if let Err(problem) = check_prices(&prices, &environment::today()) {
                 bail!("the report of this run would have no prices: {problem}");
             }
         }
@@ -585,6 +586,32 @@ mod tests {
             (section.name, section.budget_ms, section.epochs, cells.collect())
         });
         sections.collect()
+    }
+
+    #[test]
+    fn a_number_that_an_option_does_not_take_is_refused_with_its_range() {
+        for (line, told) in [
+            ("--budget -3", "above 0"),
+            ("--margin -1", "above 0"),
+            ("--margin-us -1", "from 0"),
+            ("--call-timeout -1", "above 0"),
+            ("--epochs -1", "-1 is not in 3..=100"),
+            ("--rounds -1", "-1 is not in 1.."),
+        ] {
+            let words = std::iter::once("run").chain(line.split_whitespace());
+            let error = Command::try_parse_from(words).err().unwrap().to_string();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_price_list_that_cannot_be_read_is_refused_before_anything_is_measured() {
+        // A micro workload has no session, whose tokens would cost something.
+        let options = options("--workload micro/stat --prices none.toml");
+        let scratch = tempfile::tempdir().unwrap();
+        let planned = options.planned(&Registry::default(), scratch.path(), &Interrupt::never());
+        let error = format!("{:#}", planned.err().unwrap());
+        assert!(error.contains("none.toml: No such file"), "{error}");
     }
 
     #[test]
