@@ -21,6 +21,8 @@ const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
 
 /// Milliseconds between two polls, unless an option says otherwise.
 const POLL_MS: u64 = 1000;
+/// The shortest time between two polls, and of waiting for further changes.
+const LEAST_MS: u64 = 10;
 
 /// Milliseconds that a change waits for others, unless an option says otherwise.
 const DELAY_MS: u64 = 200;
@@ -106,10 +108,10 @@ pub struct S3Options {
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
     /// Milliseconds between two polls for commits of other hosts.
-    #[arg(long, value_name = "MS", default_value_t = POLL_MS, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "MS", default_value_t = POLL_MS, value_parser = milliseconds)]
     poll: u64,
     /// Milliseconds that a change waits for further changes to join its commit.
-    #[arg(long, value_name = "MS", default_value_t = DELAY_MS, value_parser = clap::value_parser!(u64).range(10..))]
+    #[arg(long, value_name = "MS", default_value_t = DELAY_MS, value_parser = milliseconds)]
     delay: u64,
     #[command(flatten)]
     model: EmbeddingOptions,
@@ -117,6 +119,13 @@ pub struct S3Options {
     log: WithoutLog,
     #[command(flatten)]
     bucket: BucketOptions,
+}
+
+/// Parses milliseconds that a poll or an upload may be apart.
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let number = text.parse().ok().filter(|ms| *ms >= LEAST_MS);
+    number
+        .ok_or_else(|| format!("give a whole number of milliseconds from {LEAST_MS} without a unit, such as {POLL_MS}"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -401,3 +401,26 @@ pub(super) fn open_log(log: &Path) -> anyhow::Result<File> {
 fn wake_when_parent_ends() -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::CONT)).context("asking for a signal when the parent ends")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use s3_store::S3Options;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: S3Options,
+    }
+
+    #[test]
+    fn a_time_with_a_unit_is_refused_with_the_unit_that_is_meant() {
+        for option in ["--poll", "--delay"] {
+            for wrong in ["1s", "9", "1.5"] {
+                let line = Line::try_parse_from(["s3", "--agent-id", "a", option, wrong]);
+                let error = line.map(|line| line.options).unwrap_err().to_string();
+                assert!(error.contains("milliseconds from 10 without a unit"), "{option} {wrong}: {error}");
+            }
+        }
+    }
+}
