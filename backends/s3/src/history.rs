@@ -42,7 +42,9 @@ pub enum HistoryError {
     #[error("the bucket has no memory of this agent (check --bucket, --prefix and --agent-id)")]
     NoMemory,
     /// The path was not in the commit.
-    #[error("{0} is not in commit {1} (`ctxbench s3 log {0}` lists the commits that changed it)")]
+    #[error(
+        "{0} is not in commit {1} (`ctxbench s3 log {0}`, with the options of this command, lists the commits that changed it)"
+    )]
     NoPath(String, u64),
     /// The path was not a regular file in the commit.
     #[error("{0} was not a regular file in commit {1}")]

@@ -36,14 +36,11 @@ impl Log {
         let remote = Remote::new(self.bucket.config()?)?;
         let log = remote.run(history::log(&remote.client, &self.path))?;
         if log.entries.is_empty() {
-            let config = &remote.config;
-            let (endpoint, bucket, agent) = (&config.endpoint, &config.bucket, &config.agent);
             match self.path.is_empty() {
-                true => bail!(
-                    "{endpoint} bucket {bucket} has no memory of agent {agent} (check --bucket, --prefix and --agent-id)"
-                ),
+                true => return Err(remote.no_memory()),
                 false => bail!(
-                    "no commit of agent {agent} changed {} (give a path relative to the root of the memory)",
+                    "no commit of agent {} changed {} (give a path relative to the root of the memory)",
+                    remote.config.agent,
                     self.path
                 ),
             }

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use s3::check::check_access;
 use s3::client::{Bucket, Client, MirrorClient, Sweeper};
@@ -50,6 +50,7 @@ impl Remote {
                         check_access(&self.config).await?;
                         Err(error.into())
                     }
+                    Err(HistoryError::NoMemory) => Err(self.no_memory()),
                     done => Ok(done?),
                 },
                 never = self.show_progress() => never,
@@ -58,6 +59,12 @@ impl Remote {
         // A name that is still being resolved is not waited for.
         runtime.shutdown_background();
         done
+    }
+
+    /// The error for an agent without a memory in the bucket.
+    pub fn no_memory(&self) -> anyhow::Error {
+        let S3Config { endpoint, bucket, agent, .. } = &self.config;
+        anyhow!("{endpoint} bucket {bucket} has no memory of agent {agent} (check --bucket, --prefix and --agent-id)")
     }
 
     async fn show_progress<T>(&self) -> T {
