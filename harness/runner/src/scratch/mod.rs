@@ -132,12 +132,12 @@ impl EpochScratch {
 
     /// A directory in `parent`, or in `CTXBENCH_SCRATCH`, or in `/var/tmp`.
     pub fn in_directory(parent: Option<&Path>) -> anyhow::Result<Self> {
-        Self::directory(&parent.map_or_else(base, Path::to_owned))
+        let base = parent.map_or_else(base, Path::to_owned);
+        Self::directory(&base).with_context(|| format!("making a scratch directory in {}", base.display()))
     }
 
     fn directory(base: &Path) -> anyhow::Result<Self> {
-        let dir =
-            OwnDirectory::make(base).with_context(|| format!("making a scratch directory in {}", base.display()))?;
+        let dir = OwnDirectory::make(base)?;
         let path = dir.path().to_owned();
         Ok(Self { dir, path })
     }
