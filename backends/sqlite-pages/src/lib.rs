@@ -5,13 +5,13 @@
 //! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again. It writes
 //! the frames of a transaction together: SQLite shows none of them to another connection before the last one is written.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rusqlite::{Connection, OpenFlags, ffi};
 use rustix::io::Errno;
@@ -32,6 +32,18 @@ const USED: usize = PAGE - RESERVED;
 const LOG_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const FRAME: usize = FRAME_HEADER + PAGE;
+
+/// The most damaged pages that are logged. A check of the store lists all.
+const LOGGED: usize = 1000;
+
+/// What was logged of damaged pages: SQLite reads such a page again for each statement that needs it.
+static LOGGED_PAGES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Whether a text about a damaged page is to be logged.
+fn is_new(text: &str) -> bool {
+    let mut known = LOGGED_PAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    known.len() < LOGGED && known.insert(text.to_owned())
+}
 
 /// Bytes of frames that are written together at most: the VFS of the system takes less than 128 KiB.
 const GATHERED_MAX: usize = 31 * FRAME;
@@ -357,7 +369,7 @@ struct LastFrame {
 mod file {
     use super::{
         CStr, Errno, FRAME, FRAME_HEADER, GATHERED_MAX, Kind, LOG_HEADER, LastFrame, PAGE, PageFile, c_char, c_int,
-        c_void, ffi, frame_checksum, is_whole, stamp,
+        c_void, ffi, frame_checksum, is_new, is_whole, stamp,
     };
 
     /// The functions of a file of the system's VFS.
@@ -435,7 +447,10 @@ mod file {
                 // SAFETY: SQLite's name of the file ends with 0 and lives as long as the file.
                 false => unsafe { CStr::from_ptr(self.name) }.to_string_lossy(),
             };
-            tracing::error!("{name}: page {number} {why}; `ctxbench doctor --store` lists what is lost");
+            let text = format!("{name}: page {number} {why}");
+            if is_new(&text) {
+                tracing::error!("{text}; `ctxbench doctor --store` lists what is lost");
+            }
             ffi::SQLITE_IOERR_DATA
         }
 

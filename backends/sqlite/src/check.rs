@@ -23,7 +23,7 @@ use crate::open::{
     must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason, resolve,
 };
 use crate::open_error::{SqliteOpenError, unreadable};
-use crate::{HEAD, batch, redo, sum_file};
+use crate::{HEAD, batch, header, redo, sum_file};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -127,6 +127,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     must_be_file_with_content(path)?;
     // Closed after the connection: closing it ends the locks that SQLite has on the file.
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    header::check_whole(path, &file)?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let DatabaseReader { mut connection, is_there, is_idle } = open_to_read(path, &file)?;
     // Asking whether another process has the lock would give up the own one.

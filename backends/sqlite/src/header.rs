@@ -48,13 +48,7 @@ pub fn check_content(path: &Path, application_id: i32) -> Result<(), SqliteOpenE
         }
         Err(error) => return Err(wrong(error)),
     }
-    let pages = u64::from(u32_at(&header, 28));
-    // A kill during a checkpoint may leave a file that is shorter; its log has the rest.
-    if u32_at(&header, 24) == u32_at(&header, 92) && metadata.len() < pages * page_bytes(&header) && !has_log(path) {
-        let wanted = pages * page_bytes(&header);
-        let reason = format!("it is truncated: {} of {wanted} bytes are left", metadata.len());
-        return Err(unreadable(path, &reason));
-    }
+    check_length(path, &header, metadata.len())?;
     let found = application_of(&header);
     if found == application_id || log_names(path, &header, application_id).map_err(wrong)? {
         return Ok(());
@@ -71,6 +65,32 @@ pub fn check_content(path: &Path, application_id: i32) -> Result<(), SqliteOpenE
     match tables.map_err(|error| unreadable(path, &error))? {
         0 => Ok(()),
         _ => Err(foreign(found)),
+    }
+}
+
+/// Checks that the database in `file`, which is the one at `path`, is as long as its header says. What has no header of a
+/// database passes. Reads only, and closes nothing.
+///
+/// # Errors
+/// If it is shorter, or cannot be read.
+pub fn check_whole(path: &Path, file: &File) -> Result<(), SqliteOpenError> {
+    let mut header = [0; HEADER];
+    if file.read_exact_at(&mut header, 0).is_err() || !header.starts_with(MAGIC) {
+        return Ok(());
+    }
+    let length = file.metadata().map_err(|error| unreadable(path, &error))?.len();
+    check_length(path, &header, length)
+}
+
+fn check_length(path: &Path, header: &[u8; HEADER], length: u64) -> Result<(), SqliteOpenError> {
+    let wanted = u64::from(u32_at(header, 28)) * page_bytes(header);
+    // A kill during a checkpoint may leave a file that is shorter; its log has the rest.
+    match u32_at(header, 24) == u32_at(header, 92) && length < wanted && !has_log(path) {
+        true => {
+            let reason = format!("it is truncated: {length} of {wanted} bytes are left");
+            Err(unreadable(path, &reason))
+        }
+        false => Ok(()),
     }
 }
 

@@ -20,6 +20,11 @@ impl From<rusqlite::Error> for StoreError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Errno::BUSY,
             _ => Errno::IO,
         };
-        StoreError::storage(errno, format!("SQLite: {error}"))
+        // Without the text of the statement, which has up to 60 lines.
+        let reason = match &error {
+            rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
+            error => error.to_string(),
+        };
+        StoreError::storage(errno, format!("SQLite: {reason}"))
     }
 }

@@ -68,7 +68,60 @@ fn conclusion(checked: &DatabaseCheck) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Mutex;
+
+    use fuse::store::{Caller, StoreError, Timestamp};
+    use rusqlite::Connection;
+    use sqlite::SqliteStore;
+
     use super::*;
+
+    #[test]
+    fn a_truncated_store_is_refused_with_its_lengths() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store.db");
+        let connection = Connection::open(&store).unwrap();
+        connection.execute_batch("CREATE TABLE t (a); INSERT INTO t VALUES (randomblob(30000))").unwrap();
+        drop(connection);
+        let file = File::options().write(true).open(&store).unwrap();
+        let wanted = file.metadata().unwrap().len();
+        for left in [wanted - 1, 3000] {
+            file.set_len(left).unwrap();
+            let error = print_store(&store, ScreenFormat::Json).unwrap_err().to_string();
+            assert!(error.contains(&format!("it is truncated: {left} of {wanted} bytes are left")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_page_is_logged_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, log) = (dir.path().join("store.db"), dir.path().join("log"));
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
+        drop(SqliteStore::open(&store, &owner).unwrap());
+        let file = File::options().write(true).open(&store).unwrap();
+        file.write_all_at(b"damage", 3 * 4096 + 100).unwrap();
+        let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(File::create(&log).unwrap())).finish();
+        let checked = tracing::subscriber::with_default(subscriber, || check(&store)).unwrap();
+        assert!(
+            checked.problems.contains(&"a page of the database is damaged: 4".to_owned()),
+            "{:?}",
+            checked.problems
+        );
+        let log = std::fs::read_to_string(log).unwrap();
+        assert_eq!(log.matches("page 4 is damaged: wrong checksum").count(), 1, "{log}");
+    }
+
+    #[test]
+    fn an_error_in_a_statement_of_a_store_is_told_without_the_statement() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE inodes (parent)").unwrap();
+        let error = connection.prepare("SELECT name\nFROM inodes\nWHERE parent = ?1").map(drop).unwrap_err();
+        assert!(error.to_string().contains("FROM inodes"), "{error}");
+        let told = StoreError::from(error).into_reason();
+        assert_eq!(told, "SQLite: no such column: name");
+    }
 
     #[test]
     fn a_name_with_line_feeds_adds_no_line() {
