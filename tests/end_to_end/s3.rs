@@ -404,7 +404,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     refused("log nothing.md", reason);
     refused("log --prefix other", "has no memory of agent alice");
 
-    refused("show notes/plan.md --prefix other", "no memory of this agent");
+    refused("show notes/plan.md --prefix other", "has no memory of agent alice (check --bucket");
 
     assert_eq!(done("show notes/plan.md --at 2"), "one");
     assert_eq!(done("show kept/plan.md"), "two");

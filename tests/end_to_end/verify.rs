@@ -164,7 +164,8 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
 
     // Changes of the records that a new report then follows.
     type Plant = fn(&Path);
-    let plants: [(&str, Plant, &str); 8] = [
+    // The last column says that records are missing, so that no report is made of the others.
+    let plants: [(&str, Plant, &str, bool); 8] = [
         (
             "another seed",
             |dir| {
@@ -173,11 +174,13 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 })
             },
             "samples.jsonl",
+            false,
         ),
         (
             "a wider margin",
             |dir| change(dir, "plan.toml", |text| text.replace("relative = 0.05", "relative = 0.5")),
             "plan.toml margins.relative: stated 0.5",
+            false,
         ),
         (
             "a removed pass",
@@ -188,6 +191,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 put_lines(dir, "samples.jsonl", &renumbered(samples));
             },
             "cells.jsonl timed_us",
+            true,
         ),
         (
             "an added pass",
@@ -197,6 +201,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 put_lines(dir, "samples.jsonl", &renumbered(samples));
             },
             "samples.jsonl round",
+            true,
         ),
         (
             "a histogram of other calls",
@@ -208,6 +213,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 put_lines(dir, "cells.jsonl", &cells);
             },
             "cells.jsonl latencies.",
+            false,
         ),
         (
             "an epoch without its line",
@@ -217,6 +223,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 put_lines(dir, "epochs.jsonl", &epochs);
             },
             "epochs.jsonl epoch: stated no line of this epoch",
+            true,
         ),
         (
             "a run that was cut short",
@@ -228,6 +235,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 }
             },
             "epochs.jsonl lines: stated 2 epochs",
+            false,
         ),
         (
             "an epoch that was dropped",
@@ -243,13 +251,22 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                 }
             },
             "epochs.jsonl lines: stated 2 epochs",
+            false,
         ),
     ];
-    for (number, (what, plant, expected)) in plants.into_iter().enumerate() {
+    for (number, (what, plant, expected, lacks_records)) in plants.into_iter().enumerate() {
         let dir = scratch.path().join(format!("planted-{number}"));
         copy(&out, &dir);
         plant(&dir);
-        ctxbench(["report"]).arg(&dir).succeeds();
+        match lacks_records {
+            false => drop(ctxbench(["report"]).arg(&dir).succeeds()),
+            true => {
+                for command in ["report", "decide", "claims", "compare"] {
+                    let message = refused(&[command, dir.to_str().unwrap()]);
+                    has(&message, &["jsonl: ", "fix: records of this run are missing", "`ctxbench verify "]);
+                }
+            }
+        }
         let found = differences(&dir);
         let is_found = found.iter().any(|one| one.starts_with(expected));
         assert!(is_found, "{what}: {expected} is not in {found:#?}");

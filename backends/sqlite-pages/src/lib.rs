@@ -449,7 +449,7 @@ mod file {
             };
             let text = format!("{name}: page {number} {why}");
             if is_new(&text) {
-                tracing::error!("{text}; `ctxbench doctor --store` lists what is lost");
+                tracing::error!("{text}");
             }
             ffi::SQLITE_IOERR_DATA
         }
