@@ -293,8 +293,8 @@ pub(super) fn two_lines(text: &str, pixels: i32, size: u32) -> Vec<String> {
     if width(text, size) <= pixels {
         return vec![shown(text)];
     }
-    let ends = text.match_indices([' ', '-', '/', ',']).map(|(at, _)| at + 1);
-    let first = ends.filter(|end| width(text[..*end].trim_end(), size) <= pixels).next_back();
+    let mut ends = text.match_indices([' ', '-', '/', ',']).map(|(at, _)| at + 1);
+    let first = ends.rfind(|end| width(text[..*end].trim_end(), size) <= pixels);
     match first {
         Some(end) => vec![shown(text[..end].trim_end()), fit(text[end..].trim_start(), pixels, size)],
         None => vec![fit(text, pixels, size)],
