@@ -216,10 +216,10 @@ impl Options {
         let environment = environment(scratch.receipt()).context("reading the properties of the machine")?;
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
-        if !contexts.is_empty() {
-            if let Err(problem) = check_prices(&prices, &environment::today()) {
-                bail!("the report of this run would have no prices: {problem}");
-            }
+        if !contexts.is_empty()
+            && let Err(problem) = check_prices(&prices, &environment::today())
+        {
+            bail!("the report of this run would have no prices: {problem}");
         }
         let dir = match &self.out {
             Some(RunPlace::Directory(dir)) => dir.clone(),
