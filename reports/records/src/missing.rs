@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{KILLED_DAEMON, POWER_LOSS};
-use rundir::{CRASH_POINTS, EPOCHS, FAULTS, Fault, Outcome, Plan, Run, SAMPLES, Sample, Shard};
+use rundir::{EPOCHS, Plan, Run, SAMPLES, Sample, Shard};
 
 use crate::{Discrepancy, check_records, made_calls};
 
@@ -25,11 +24,6 @@ pub fn missing_records(run: &Run) -> Vec<Discrepancy> {
     let passes = by_epoch(run);
     check_arms(run, &passes, &mut found);
     check_lines_of_epochs(run, &passes, &mut found);
-    // A run that was joined or merged has the lines of several.
-    if run.plan.merged.is_empty() && !run.plan.command.starts_with("ctxbench report ") {
-        check_kills(run, &mut found);
-    }
-    check_crash_points(run, &mut found);
     found
 }
 
@@ -98,40 +92,6 @@ fn cells_of_epoch(plan: &Plan, epoch: u32, workload: &str, state: &str) -> usize
     let states = section.cells.iter();
     let cells = states.flat_map(|(workload, states)| states.iter().map(move |state| (workload, state)));
     cells.filter(|(workload, state)| of_shard.has_cell(workload, state)).count()
-}
-
-/// The kills of a cron job's daemon come in series; a plain directory has one. A series ends early at a fault after which the
-/// backend did not come back, which is its last line.
-fn check_kills(run: &Run, found: &mut Vec<Discrepancy>) {
-    let mut kills: BTreeMap<(&str, &str), Vec<&Fault>> = BTreeMap::new();
-    for fault in &run.faults {
-        kills.entry((&fault.scenario, &fault.arm)).or_default().push(fault);
-    }
-    for ((scenario, arm), own) in &kills {
-        let Some(series) = kills.get(&(*scenario, "direct")).map(Vec::len) else {
-            continue;
-        };
-        let went_on = own.last().is_some_and(|last| last.outcome == Outcome::Ok && last.recovered);
-        if went_on && !own.len().is_multiple_of(series) {
-            let row = format!("{scenario} on {arm}");
-            let why = format!("{series} or a multiple, as direct has one series");
-            found.push(Discrepancy::new(FAULTS, row, "lines", own.len(), why));
-        }
-    }
-}
-
-/// A backend has lines of kills and of power cuts, or none.
-fn check_crash_points(run: &Run, found: &mut Vec<Discrepancy>) {
-    let mut losses: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for points in &run.crash_points {
-        losses.entry(&points.backend).or_default().insert(&points.loss);
-    }
-    for (backend, own) in losses {
-        for loss in [KILLED_DAEMON, POWER_LOSS].into_iter().filter(|loss| !own.contains(loss)) {
-            let why = "a line of every loss for each backend that has one";
-            found.push(Discrepancy::new(CRASH_POINTS, format!("{loss} of {backend}"), "lines", "none", why));
-        }
-    }
 }
 
 #[cfg(test)]

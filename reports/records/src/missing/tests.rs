@@ -1,8 +1,8 @@
 use std::fs;
 use std::path::Path;
 
-use rundir::faults::{CrashPoints, Status};
-use rundir::{PlannedPolicy, Probe, RECORDS, Writer};
+use rundir::faults::{CrashPoints, KILLED_DAEMON, POWER_LOSS, Status};
+use rundir::{Fault, Outcome, PlannedPolicy, Probe, RECORDS, Writer};
 
 use super::*;
 use crate::tests::run;
@@ -56,13 +56,7 @@ fn a_file_that_was_cut_off_at_any_line_is_noticed() {
     for left in 0..all.epochs.len() {
         noticed(&format!("{left} epochs"), &|run| run.epochs.truncate(left));
     }
-    // An arm has all of its kills, crash points or probes, or none.
-    for left in [5, 6, 7] {
-        noticed(&format!("{left} kills"), &|run| run.faults.truncate(left));
-    }
-    for left in [1, 3] {
-        noticed(&format!("{left} crash points"), &|run| run.crash_points.truncate(left));
-    }
+    // An arm has all of its probes, or none.
     noticed("two probes", &|run| run.probes.truncate(2));
     noticed("no policy", &|run| run.policy = None);
     noticed("half a policy", &|run| run.policy.as_mut().unwrap().truncate(4));
@@ -103,15 +97,6 @@ fn an_interrupted_run_lacks_no_record() {
     let mut run = whole();
     run.faults.truncate(4);
     run.crash_points.clear();
-    assert_eq!(missing_records(&run), []);
-}
-
-#[test]
-fn a_backend_that_did_not_come_back_ends_its_series_of_kills() {
-    let mut run = whole();
-    run.faults.truncate(6);
-    let last = run.faults.last_mut().unwrap();
-    (last.outcome, last.recovered) = (Outcome::Errno, false);
     assert_eq!(missing_records(&run), []);
 }
 
