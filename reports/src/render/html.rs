@@ -318,7 +318,7 @@ fn table(head: &[String], class: String, body: Markup) -> Markup {
     html! {
         div.scroll {
             table class=[Some(class).filter(|class| !class.is_empty())] {
-                thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
+                thead { tr { @for cell in head { th { (shown(cell)) } } } }
                 tbody { (body) }
             }
         }
@@ -344,7 +344,7 @@ fn matrix(head: &[String], rows: &[(String, Vec<MatrixCell>)]) -> Markup {
     html! {
         div.scroll {
             table.matrix {
-                thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
+                thead { tr { @for cell in head { th { (shown(cell)) } } } }
                 tbody {
                     @for (name, cells) in rows {
                         tr {
@@ -371,7 +371,7 @@ fn cells(head: &[String], groups: &[CellGroup]) -> Markup {
     html! {
         div.scroll {
             table.filtered.cells {
-                thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
+                thead { tr { @for cell in head { th { (shown(cell)) } } } }
                 @for group in groups {
                     tbody id=(shown(&group.anchor)) {
                         tr {
