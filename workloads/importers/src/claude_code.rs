@@ -21,7 +21,7 @@ use super::{
     shell_op, text,
 };
 use inputs::sha256;
-use session_traces::names::Names;
+use session_traces::names::SessionNames;
 use session_traces::roots::Roots;
 use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use shell::path::is_windows;
@@ -122,7 +122,7 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
 #[derive(Default)]
 struct Reader {
     session: ImportedSession,
-    names: Names,
+    names: SessionNames,
     spill: Spill,
     seen_uuids: HashSet<TextDigest>,
     /// The index in `events` and the number of each API response, by its message id.

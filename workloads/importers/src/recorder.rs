@@ -15,7 +15,7 @@ use super::{
     Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
     UnplacedUsage,
 };
-use session_traces::names::Names;
+use session_traces::names::SessionNames;
 use session_traces::roots::{Roots, common_directory};
 use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use session_traces::spillable;
@@ -36,7 +36,7 @@ pub(super) struct Recorder {
     dirs: Vec<String>,
     clock: Clock,
     at: u64,
-    names: Names,
+    names: SessionNames,
     model: Arc<str>,
     lane: Arc<str>,
     /// The index in `items` of the answer that the model is giving.
@@ -131,7 +131,7 @@ struct RawCall {
 impl Recorder {
     /// A session of this agent.
     pub(super) fn new(agent: impl Into<String>) -> Self {
-        let mut names = Names::default();
+        let mut names = SessionNames::default();
         Self {
             model: names.shared(""),
             lane: names.shared(MAIN_LANE),

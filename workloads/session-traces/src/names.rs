@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 /// The names of a session.
 #[derive(Debug, Default)]
-pub struct Names(HashSet<Arc<str>>);
+pub struct SessionNames(HashSet<Arc<str>>);
 
-impl Names {
+impl SessionNames {
     /// The shared copy of a name.
     pub fn shared(&mut self, name: &str) -> Arc<str> {
         match self.0.get(name) {
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn a_name_that_events_repeat_is_in_memory_once() {
-        let mut names = Names::default();
+        let mut names = SessionNames::default();
         let [first, other, again] = ["main", "sub:a", "main"].map(|name| names.shared(name));
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!((&*first, &*other), ("main", "sub:a"));
