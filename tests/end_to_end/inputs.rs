@@ -168,13 +168,26 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
 const CASSETTE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../backends/models/cassettes/run.jsonl");
 
 /// The uses of the TOML blocks in the docs: a part of such a block, the command that takes it, and the option.
-const TAKES: [(&str, &str, &str); 5] = [
+const TAKES: [(&str, &str, &str); 6] = [
     ("[trace]", "run", "--workload"),
     ("[[need]]", "run", "--backend"),
     ("[[benefit]]", "decide", "--policy"),
     ("[[claim]]", "claims", "--file"),
     ("timeout-seconds", "mount", "--generator"),
+    ("[[directory]]", "view", "--definition"),
 ];
+
+/// A database with the table that the page on views shows.
+fn notes(scratch: &Scratch) -> String {
+    let file = scratch.path().join("notes.db");
+    let db = rusqlite::Connection::open(&file).unwrap();
+    db.execute_batch(
+        "CREATE TABLE note (id INTEGER PRIMARY KEY, tag TEXT, title TEXT, text TEXT);
+         INSERT INTO note VALUES (7, 'todo', 'Plan', 'first');",
+    )
+    .unwrap();
+    file.display().to_string()
+}
 
 /// Every TOML block of the docs: the command and the option that take it, and its file.
 fn blocks(scratch: &Scratch) -> Vec<[String; 3]> {
@@ -220,7 +233,16 @@ fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let options = measured.iter().flat_map(|[_, option, file]| [option, file]);
     replayed.args(options).succeeds();
     for [command, option, file] in others {
-        if command != "mount" {
+        if command == "view" {
+            if can_mount() {
+                let (dir, source) = (scratch.dir("view"), notes(&scratch));
+                let mount = Mount::new("view", &dir, &["--writable", &option, &file, "--source", &source]);
+                assert_eq!(text_of(&dir, "todo/Plan 7.md"), "first\n");
+                fs::write(dir.join("todo/Plan 7.md"), "second\n").unwrap();
+                assert_eq!(text_of(&dir, "todo/Plan 7.md"), "second\n");
+                mount.end();
+            }
+        } else if command != "mount" {
             let mut command = ctxbench([command, option, file]);
             let output = command.arg(&run_dir).output().unwrap();
             // On a busy machine a decision is open, which has an exit code of its own.

@@ -1327,7 +1327,7 @@ fn a_share_of_questions_has_the_interval_of_its_sample() {
         assert_eq!(row.state, state, "{outdated} of {of_questions}: {:?}", row.effect);
         let is_said = row.says.starts_with("“outdated answers of the default recall” is open: about ");
         assert_eq!(is_said, state == RowState::Open, "{outdated} of {of_questions}: {}", row.says);
-        let method = format!("(:recall balanced: {outdated}/{of_questions})");
+        let method = format!("(:recall balanced: {outdated} in {of_questions} questions)");
         assert!(row.candidate.contains(&method), "{}", row.candidate);
         let effect = row.effect.unwrap();
         assert!(effect.low < effect.high, "{effect:?}");
