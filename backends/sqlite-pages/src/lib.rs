@@ -1,6 +1,6 @@
 //! A checksum in every page of a database, in the file and in SQLite's log: a VFS over the one of the system.
 //!
-//! SQLite leaves the last [`RESERVED`] bytes of each page free; other programs ignore them, and copy them with the page.
+//! SQLite leaves the last `RESERVED` bytes of each page free; other programs ignore them, and copy them with the page.
 //! A page gets its checksum before it is written to either file, and is compared with it whenever it is read from one.
 //! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again. It writes
 //! the frames of a transaction together: SQLite shows none of them to another connection before the last one is written.
