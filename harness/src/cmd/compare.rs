@@ -9,7 +9,7 @@ use reports::render::{comparison_junit, comparison_markdown, comparison_text, ra
 use rundir::Run;
 use verdicts::claims::judge;
 use verdicts::compare::{Gate, compare};
-use verdicts::decide::check_distinct;
+use verdicts::decide::{PolicyVerdict, check_distinct};
 use verdicts::rank::rank;
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
@@ -92,9 +92,6 @@ enum Format {
 /// The exit code of a failing gate: 1 is for runs that cannot be compared.
 const GATE_FAILS: u8 = 12;
 
-/// The exit code of a run that is compared with itself, as of a decision that is not decided.
-const NOT_DECIDED: u8 = 11;
-
 impl Compare {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let (old, new) = match self.runs.as_slice() {
@@ -108,7 +105,7 @@ impl Compare {
         let all: Vec<&Run> = std::iter::once(&old).chain(&new).map(|one| &one.run).collect();
         if let Err(same) = check_distinct(&all) {
             eprintln!("ctxbench: nothing is decided: {same}");
-            return Ok(ExitCode::from(NOT_DECIDED));
+            return Ok(ExitCode::from(PolicyVerdict::NotDecided.exit_code()));
         }
         let old = [old.evidence()];
         let new: Vec<_> = new.iter().map(SummarisedRun::evidence).collect();

@@ -120,12 +120,13 @@ impl Verify {
         line.step(0, STEPS, "reading the records");
         let run = Run::read(&dir)?;
         line.step(1, STEPS, "comparing the records with each other");
-        let (mut differences, mut notes) = records(&run);
+        let missing = missing_records(&run);
+        let lacks_records = !missing.is_empty();
+        let (mut differences, mut notes) = records(&run, missing);
         line.step(2, STEPS, "making the report again");
         let again = tempfile::tempdir().context("making a temporary directory")?;
         let other = run.plan.measures_nothing();
         let mut places = vec![dir.display().to_string()];
-        let lacks_records = !missing_records(&run).is_empty();
         let published = match other {
             _ if lacks_records => {
                 notes.push("the report was not made again: records of the run are missing or changed".to_owned());
@@ -187,11 +188,10 @@ impl Verify {
     }
 }
 
-/// What differs between the records of a run, and what was not checked.
-fn records(run: &Run) -> (Vec<Discrepancy>, Vec<String>) {
+/// What differs between the records of a run, of which `missing` shows missing ones, and what was not checked.
+fn records(run: &Run, missing: Vec<Discrepancy>) -> (Vec<Discrepancy>, Vec<String>) {
     let mut differences = check_records(run);
-    let missing = missing_records(run).into_iter();
-    let missing: Vec<Discrepancy> = missing.filter(|one| !differences.contains(one)).collect();
+    let missing: Vec<Discrepancy> = missing.into_iter().filter(|one| !differences.contains(one)).collect();
     differences.extend(missing);
     let mut notes = Vec::new();
     if run.plan.measures_nothing().is_some() {
