@@ -549,7 +549,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Why this process cannot create an object beside `key`. Also where the object exists, for which it creates no file.
+    /// Why this process cannot create an object beside `key`, which may exist. Creates nothing.
     fn refusal(&self, key: &str) -> Result<Option<String>, Fault> {
         let (parents, _) = names(key)?;
         for names in [&[UNFINISHED.to_owned()][..], &parents] {
