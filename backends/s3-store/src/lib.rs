@@ -149,6 +149,11 @@ impl S3Store {
         &self.notes
     }
 
+    /// Why the memory can only be read; `None` if it can be written.
+    pub fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
+    }
+
     /// The number of journalled inodes and names: changed here, and not in the bucket yet.
     ///
     /// # Errors

@@ -278,11 +278,11 @@ fn join(
                     link.runtime.block_on(link.log.0.refusal()).map_err(|fault| OpenError::Fault { fault })?;
                 Ok::<_, OpenError>(refusal.map(|reason| format!("{reason}: the memory is read-only")))
             };
-            read_only = match unconditional {
+            let reason = match unconditional {
                 None => refused()?,
                 reason => reason,
             };
-            notes.extend(read_only.iter().map(|reason| format!("{}: {reason}", config.endpoint)));
+            read_only = reason.map(|reason| format!("{}: {reason}", config.endpoint));
         }
         Err(SessionError::Fault(Fault::Unknown(reason))) if options.allow_offline && cache.head().number > 0 => {
             notes.push(format!("{} does not answer ({reason}): the mount shows the content of the cache, and uploads changes when the server answers", config.endpoint));

@@ -291,8 +291,9 @@ impl StoreOptions for S3Options {
         self.log.prepare(&cache)?;
         let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
         let memory = S3Memory::open(config, &cache, at.owner, options, self.model.wanted())?;
-        let notes = memory.files().notes().to_vec();
-        Ok(OpenedStore { notes, ..OpenedStore::of(memory, source) })
+        let files = memory.files();
+        let (notes, read_only) = (files.notes().to_vec(), files.read_only().map(str::to_owned));
+        Ok(OpenedStore { notes, read_only, ..OpenedStore::of(memory, source) })
     }
 }
 

@@ -9,6 +9,7 @@ use llm::history::HistoryOptions;
 use llm::{Asker, HistoryStore};
 use models::Totals;
 use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::history::{OWNER, live};
 use crate::progress_line::ProgressLine;
@@ -44,7 +45,8 @@ fn ask<T>(
     }
     let answers = || store.asker().meter().totals().calls;
     let before = answers();
-    match ask() {
+    // The page reports what could not be used, and why; the store's warnings would only repeat it on the screen.
+    match with_default(NoSubscriber::default(), ask) {
         Ok(answer) => Ok(Asked::Answer(answer)),
         Err(error) if error.errno == Errno::DQUOT => Err(error.into()),
         Err(_) if answers() > before => {

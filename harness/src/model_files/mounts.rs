@@ -1,8 +1,8 @@
 //! Measures the model calls of common tools through real mounts: count, time and outcome.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -114,28 +114,34 @@ impl Mount {
         let used = self.counters()?;
         budget.check(&used)?;
         budget.left = budget.left_after(&used);
-        drop(self.process.stdin.take());
-        let status = self.process.wait()?;
+        let status = self.close()?;
         if !status.success() {
             bail!("a mount ended with {status}");
         }
         Ok(())
     }
+
+    /// Closes its standard input, which ends it, and kills it if it has not ended after ten seconds.
+    fn close(&mut self) -> io::Result<ExitStatus> {
+        drop(self.process.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(status) = self.process.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                // Removing the scratch directory detaches the mount.
+                self.process.kill()?;
+                return self.process.wait();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while let Ok(None) = self.process.try_wait() {
-            if Instant::now() > deadline {
-                // Removing the scratch directory detaches the mount.
-                let _ = self.process.kill();
-                let _ = self.process.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let _ = self.close();
     }
 }
 
