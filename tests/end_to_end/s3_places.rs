@@ -113,6 +113,10 @@ fn a_memory_in_a_directory_that_can_only_be_read_is_mounted_read_only() {
         assert_eq!(text_of(&mount.dir, "note.md"), "there");
         let refused = fs::write(mount.dir.join("other.md"), "lost").unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+        // Each mount of the machine has a line.
+        let status = stdout(&ctxbench(["status"]).output().unwrap());
+        let line = status.lines().find(|line| line.contains(mount.dir.to_str().unwrap()));
+        has(line.unwrap(), &["read-only"]);
         mount.end();
     }
 }
