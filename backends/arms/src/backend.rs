@@ -6,9 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fuse::Counters;
 use fuse::connection::{Connection, detach};
-use rustix::process::{Pid, Signal, kill_process};
+use fuse::{Counters, own_file};
+use processes::send;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::promise::Promises;
@@ -560,18 +561,27 @@ pub struct Killed {
 }
 
 impl KillHandle {
-    /// Aborts the connection, kills the daemon and detaches the mount. Hanging calls then fail.
-    pub fn kill(&self) -> Killed {
+    /// Aborts the connection. Hanging calls then fail. False if there is none, or it was not aborted.
+    pub fn abort(&self) -> bool {
         let connection = self.mount.as_ref().and_then(|(_, connection)| connection.as_ref());
-        let aborted = connection.is_some_and(|connection| connection.abort().is_ok());
-        let pid = self.daemon.and_then(|pid| Pid::from_raw(pid as i32));
-        let killed = pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
+        connection.is_some_and(|connection| connection.abort().is_ok())
+    }
+
+    /// Aborts the connection, kills the daemon and detaches the mount.
+    pub fn kill(&self) -> Killed {
+        let aborted = self.abort();
+        let killed = self.daemon.is_some_and(|pid| send(pid, Signal::KILL).is_ok());
         if let Some((dir, _)) = &self.mount {
             // An error means that nothing is mounted there any more.
             let _ = detach(dir);
         }
         Killed { aborted, killed }
     }
+}
+
+/// The last lines of a daemon's log, for an error.
+pub(crate) fn log_end(log: &Path) -> String {
+    processes::last_lines(&own_file::read(log).unwrap_or_default(), 5)
 }
 
 /// Writes back the dirty pages of the file system of `dir`. Empties the kernel's caches machine-wide.

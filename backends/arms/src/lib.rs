@@ -4,7 +4,6 @@
 //! our stores, [`external`] of each third-party file system. The stores themselves, and their list, are in other crates.
 
 pub mod backend;
-pub mod child;
 pub mod external;
 pub mod mount_command;
 pub mod mounted;

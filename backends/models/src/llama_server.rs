@@ -1,11 +1,13 @@
 //! A local `llama-server`: its installation, start on a loopback port, and end with this process.
 
 use std::ffi::OsString;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use processes::{ChildProcess, head, last_lines};
 
 use crate::gguf::SMOLLM2;
 
@@ -31,6 +33,9 @@ const CONTEXT: u32 = 4096;
 
 /// Number of log lines in an error.
 const SHOWN_LINES: usize = 6;
+
+/// The most of a log that is read, in bytes.
+const LOG_BYTES: u64 = 16 << 20;
 
 /// Why there is no local model.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +118,7 @@ fn find(
 /// A running server; ended when dropped.
 #[derive(Debug)]
 pub struct LlamaServer {
-    process: Child,
+    process: ChildProcess,
     port: u16,
     load_time: Duration,
 }
@@ -144,7 +149,7 @@ impl LlamaServer {
         let failed = |error| LlamaServerError::Start { program: program.to_owned(), error };
         let started = Instant::now();
         // An unnamed file leaves nothing behind, even if this process is killed.
-        let mut log = tempfile::tempfile().map_err(failed)?;
+        let log = tempfile::tempfile().map_err(failed)?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
             .map_err(failed)?
@@ -162,18 +167,16 @@ impl LlamaServer {
             // Both share one file position, so that they append to each other.
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log.try_clone().map_err(failed)?);
-        let process = command.spawn().map_err(failed)?;
+        // The server holds no state, and needs no time to end.
+        let process = ChildProcess::start(&mut command, Duration::ZERO).map_err(failed)?;
         let mut server = Self { process, port, load_time: Duration::ZERO };
-        let mut last_words = || {
-            let mut said = Vec::new();
-            // An unreadable log is left out of the error.
-            let _ = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_end(&mut said));
-            let log = String::from_utf8_lossy(&said).into_owned();
-            let lines: Vec<&str> = log.trim().lines().collect();
-            lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+        // An unreadable log is left out of the error.
+        let last_words = || {
+            let said = log.try_clone().and_then(|log| head(log, LOG_BYTES));
+            last_lines(&said.unwrap_or_default(), SHOWN_LINES)
         };
         while !is_healthy(port) {
-            if let Some(status) = server.process.try_wait().map_err(failed)? {
+            if let Some(status) = server.process.ended().map_err(failed)? {
                 return Err(LlamaServerError::Ended { status, last_words: last_words() });
             }
             if started.elapsed() > PATIENCE {
@@ -208,14 +211,6 @@ impl LlamaServer {
         let said = String::from_utf8_lossy(&said).into_owned();
         let line = said.lines().find(|line| line.contains("version"))?;
         Some(line.trim().trim_start_matches("version:").trim().to_owned())
-    }
-}
-
-impl Drop for LlamaServer {
-    fn drop(&mut self) {
-        // The server holds no state. An error means that it has already ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arms::backend::{Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig};
-use arms::child::output;
 use arms::mount_command::StoreOptions;
 use arms::mounted::{MountedStore, description};
 use arms::promise::{Acknowledgement, Promises};
 use arms::services::Services;
 use arms::services::s3::{DistantServer, place};
+use processes::output;
 use sqlite::backend::PROMISES;
 
 use crate::S3Options;

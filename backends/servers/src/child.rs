@@ -5,20 +5,20 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
-use tokio::process::{Child as Process, Command};
-use tokio::time::timeout;
+use processes::{ChildProcess, last_lines};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use tokio::time::{sleep, timeout};
 
 use crate::launch::Launch;
 
 /// Number of log lines that an error shows.
 const SHOWN_LINES: usize = 10;
 
-/// How long a killed process may take to end.
-const FORCE_PATIENCE: Duration = Duration::from_secs(5);
+/// Poll interval while a process runs.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ pub enum ChildError {
 /// A running process in its own process group. Dropping it kills the group.
 #[derive(Debug)]
 pub(crate) struct Child {
-    process: Process,
+    process: ChildProcess,
     log: PathBuf,
     grace: Option<Duration>,
     leftovers: Vec<PathBuf>,
@@ -59,74 +59,57 @@ impl Child {
             (Err(error), _) | (_, Err(error)) => return Err(ChildError::Log { log, error }),
         };
         let program = PathBuf::from(launch.command.get_program());
-        let mut command = Command::from(through(launcher, launch.command));
-        command
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(stderr)
-            // Its own group, so that Ctrl-C does not reach the server: we stop it in order.
-            .process_group(0);
-        let process = command.spawn().map_err(|error| ChildError::Spawn { program, error })?;
+        let mut command = through(launcher, launch.command);
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        // Its own group, so that Ctrl-C does not reach the server: we stop it in order.
+        let process = ChildProcess::start_group(&mut command).map_err(|error| ChildError::Spawn { program, error })?;
         Ok(Self { process, log, grace: launch.grace, leftovers: launch.leftovers })
     }
 
     /// The exit status, if the process has ended.
     pub(crate) fn has_ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.process.try_wait()
+        self.process.ended()
     }
 
     /// Waits until the process ends by itself.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.process.wait().await
+        loop {
+            if let Some(status) = self.process.ended()? {
+                return Ok(status);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
     }
 
     /// The last lines of the log.
     pub(crate) fn last_words(&self) -> String {
-        let log = std::fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = log.trim().lines().collect();
-        lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+        last_lines(&std::fs::read(&self.log).unwrap_or_default(), SHOWN_LINES)
     }
 
     /// Stops the process: with SIGTERM if it has a grace period, then with SIGKILL.
     pub(crate) async fn stop(mut self) -> io::Result<()> {
         if let Some(grace) = self.grace {
-            self.signal(Signal::TERM);
-            if timeout(grace, self.process.wait()).await.is_ok() {
+            // An error means that the process has just ended.
+            let _ = self.process.signal(Signal::TERM);
+            if timeout(grace, self.wait()).await.is_ok() {
                 // Dropping it kills the children that it left behind.
                 return Ok(());
             }
         }
-        self.kill().await
+        self.kill()
     }
 
     /// Kills the process group.
-    pub(crate) async fn kill(mut self) -> io::Result<()> {
-        self.signal(Signal::KILL);
-        self.process.wait().await?;
-        Ok(())
-    }
-
-    fn signal(&self, signal: Signal) {
-        let id = self.process.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(group) = id.and_then(Pid::from_raw) {
-            // An error means that the process has just ended.
-            let _ = kill_process_group(group, signal);
-        }
+    pub(crate) fn kill(mut self) -> io::Result<()> {
+        self.process.kill()
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Waits for the end of a process that was not stopped, so that its directory can be removed.
-        self.signal(Signal::KILL);
-        let deadline = Instant::now() + FORCE_PATIENCE;
-        while let Ok(None) = self.process.try_wait() {
-            if Instant::now() > deadline {
-                tracing::warn!("a server's process did not end after SIGKILL");
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        // Also the children of one that was stopped. Its directory can be removed once all have ended.
+        if let Err(error) = self.process.kill() {
+            tracing::warn!("a server's process did not end: {error}");
         }
         for leftover in &self.leftovers {
             // The server may have removed it itself.
@@ -136,11 +119,11 @@ impl Drop for Child {
 }
 
 /// `command` as the arguments of `launcher`.
-fn through(launcher: &[OsString], command: std::process::Command) -> std::process::Command {
+fn through(launcher: &[OsString], command: Command) -> Command {
     let Some((first, more)) = launcher.split_first() else {
         return command;
     };
-    let mut launched = std::process::Command::new(first);
+    let mut launched = Command::new(first);
     launched.args(more).arg(command.get_program()).args(command.get_args());
     // Servers get their own environment, because the user's variables are not meant for them.
     launched.env_clear();
@@ -175,5 +158,5 @@ pub fn exec_bound_to_parent(parent: u32, program: &Path, arguments: &[OsString])
     if !is_parent {
         return io::Error::other("the process that wanted it has ended");
     }
-    std::process::Command::new(program).args(arguments).exec()
+    Command::new(program).args(arguments).exec()
 }

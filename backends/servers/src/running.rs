@@ -292,7 +292,7 @@ impl Server {
     pub async fn kill(self) -> io::Result<()> {
         match self.process {
             Process::Embedded(_) => Ok(()),
-            Process::Child(child) => child.kill().await,
+            Process::Child(child) => child.kill(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::Duration;
 
+use processes::ChildProcess;
 use serde_json::{Value, json};
 
 /// The protocol version that this client speaks.
@@ -16,8 +17,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// A session with a server of our own.
 #[derive(Debug)]
 pub(super) struct Session {
-    process: Child,
-    input: Option<ChildStdin>,
+    process: ChildProcess,
     output: BufReader<ChildStdout>,
     next: u64,
 }
@@ -28,18 +28,11 @@ impl Session {
     /// # Errors
     /// If the server does not start, or does not answer as a server of MCP.
     pub(super) fn start(program: &Path, arguments: &[&std::ffi::OsStr]) -> io::Result<Self> {
-        let mut process = Command::new(program)
-            .arg("mcp")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let input = process.stdin.take();
-        let Some(output) = process.stdout.take() else {
-            return Err(io::Error::other("the MCP server has no standard output"));
-        };
-        let mut session = Self { process, input, output: BufReader::new(output), next: 0 };
+        let mut command = Command::new(program);
+        command.arg("mcp").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = ChildProcess::start(&mut command, ENDS_WITHIN)?;
+        let output = BufReader::new(process.output()?);
+        let mut session = Self { process, output, next: 0 };
         let client = json!({"name": "ctxbench-run", "version": env!("CARGO_PKG_VERSION")});
         let hello = json!({"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client});
         session.request("initialize", &hello)?;
@@ -48,12 +41,9 @@ impl Session {
     }
 
     fn send(&mut self, message: &Value) -> io::Result<()> {
-        let Some(input) = &mut self.input else {
-            return Err(io::Error::other("the MCP server was stopped"));
-        };
         let mut line = message.to_string();
         line.push('\n');
-        input.write_all(line.as_bytes())
+        self.process.input()?.write_all(line.as_bytes())
     }
 
     /// The result of a request.
@@ -100,7 +90,7 @@ impl Session {
 
     /// Whether the server has ended.
     pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
-        self.process.try_wait().ok().flatten()
+        self.process.ended().ok().flatten()
     }
 
     /// Kills the server, as a crash does.
@@ -109,21 +99,5 @@ impl Session {
     /// If it cannot be killed.
     pub(super) fn kill(&mut self) -> io::Result<()> {
         self.process.kill()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // The end of its input ends a server, unless it is stopped or hangs.
-        drop(self.input.take());
-        let began = Instant::now();
-        while began.elapsed() < ENDS_WITHIN {
-            if self.ended().is_some() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arms::backend::{Backend, Launch, Workspace, WorkspaceConfig};
+use processes::send;
 use rundir::faults::{Audit, Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
 use rustix::process::Signal;
 use workloads::fault::Scenario;
@@ -24,7 +25,6 @@ use super::disk::SmallDisk;
 use super::history::History;
 pub use records::{STREAM, unread};
 
-use super::processes::send;
 use super::watch::{Agent, WaitOutcome, culprit, waiting_requests};
 
 /// Why a scenario did not run to its end.
@@ -373,10 +373,10 @@ impl TestBed {
         let waited = agent.in_call();
         let daemon = self.daemon();
         let had_daemon = self.backend.describe().daemons > 0;
-        let mount = self.mount_point();
-        let waiting = waiting_requests(&mount);
+        let waiting = waiting_requests(&self.mount_point());
         let culprit = culprit(daemon, had_daemon, &self.config.dir.join("control"), waiting);
-        agent.end_hang(waited, Some(&mount), culprit)
+        let mount = self.workspace.as_ref().map(|workspace| workspace.kill_handle());
+        agent.end_hang(waited, &mount.unwrap_or_default(), culprit)
     }
 
     /// Records a hang of the agent process.

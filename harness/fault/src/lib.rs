@@ -15,7 +15,6 @@ mod history;
 mod injections;
 mod power_disk;
 mod power_loss;
-mod processes;
 pub mod record;
 mod schedule;
 mod second_mount;

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use arms::READY;
 use arms::backend::{Backend, Workspace, WorkspaceConfig};
-
-use super::processes::wait_until;
+use processes::ChildProcess;
 
 /// The result of mounting a second time.
 pub enum Second {
@@ -47,20 +46,15 @@ impl Second {
 /// Mounts `memory` over a directory that is a mount already. Returns the first lines of its standard error; `None`
 /// if it mounted, which ends at once.
 pub fn mount_over(program: &Path, mount: &Path, log: &Path, patience: Duration) -> io::Result<Option<String>> {
-    let mut process = Command::new(program)
-        .args(["mount", "memory"])
-        .arg(mount)
-        .arg("--until-stdin-ends")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(File::create(log)?)
-        .spawn()?;
-    let has_ended = || !matches!(process.try_wait(), Ok(None));
-    if !wait_until(patience, Duration::from_millis(2), has_ended) {
+    let mut command = Command::new(program);
+    command.args(["mount", "memory"]).arg(mount).arg("--until-stdin-ends");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+    let mut process = ChildProcess::start(&mut command, Duration::ZERO)?;
+    if process.wait_for(patience)?.is_none() {
         process.kill()?;
     }
-    let said = process.wait_with_output()?.stdout;
-    let is_mounted = said.starts_with(READY.as_bytes());
+    let said = io::read_to_string(process.output()?)?;
+    let is_mounted = said.starts_with(READY);
     Ok((!is_mounted).then(|| first_lines(log)))
 }
 

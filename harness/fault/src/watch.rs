@@ -3,19 +3,20 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use arms::backend::KillHandle;
 use fuse::connection;
 use parking_lot::Mutex;
+use processes::{ChildProcess, state_of, wait_until};
 use rundir::faults::{Culprit, Hang};
 use rustix::process::Signal;
 
 use super::agent::{Job, JobAnswer};
-use super::processes::{send, state_of, wait_until};
 
 /// How long a hanging agent process may take to end after each signal, before the next means.
 const SIGNAL_PATIENCE: Duration = Duration::from_secs(1);
@@ -34,8 +35,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// An agent process under a watchdog. Dropping it kills the process.
 pub struct Agent {
-    process: Child,
-    stdin: Option<ChildStdin>,
+    process: ChildProcess,
     answers: Receiver<JobAnswer>,
     /// An answer that [`Agent::is_waiting`] received before [`Agent::wait`] was called.
     early: Option<JobAnswer>,
@@ -88,16 +88,15 @@ pub enum WaitOutcome {
 impl Agent {
     /// Starts an agent process.
     pub fn start(program: &Path) -> io::Result<Self> {
-        let mut process =
-            Command::new(program).arg("fault-agent").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let stdin = process.stdin.take();
-        let stdout = process.stdout.take();
+        let mut command = Command::new(program);
+        command.arg("fault-agent").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = ChildProcess::start(&mut command, Duration::ZERO)?;
+        let stdout = process.output()?;
         let (sender, answers) = channel();
         let progress = Arc::new(Mutex::new(Progress { call: START.to_owned(), since: Instant::now(), syncs: 0 }));
         let current = Arc::clone(&progress);
         std::thread::spawn(move || {
-            let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
-            for line in lines.map_while(Result::ok) {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let mut current = current.lock();
                 // Any further line of output means that the previous call has returned.
                 current.syncs += u64::from(current.call == SYNC);
@@ -116,7 +115,7 @@ impl Agent {
                 }
             }
         });
-        Ok(Self { process, stdin, answers, early: None, progress, uninterruptible: Uninterruptible::default() })
+        Ok(Self { process, answers, early: None, progress, uninterruptible: Uninterruptible::default() })
     }
 
     /// The process id.
@@ -132,8 +131,7 @@ impl Agent {
             START.clone_into(&mut progress.call);
         }
         let line = serde_json::to_string(&(at, job))?;
-        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        writeln!(stdin, "{line}")
+        writeln!(self.process.input()?, "{line}")
     }
 
     /// Waits for the answer. A call may take at most `limit`, the job at most `CALLS_A_JOB` times
@@ -162,9 +160,9 @@ impl Agent {
     }
 
     /// Sends the process a signal.
-    pub fn signal(&self, signal: Signal) {
+    pub fn signal(&mut self, signal: Signal) {
         // An error means that the process has ended.
-        let _ = send(self.process.id(), signal);
+        let _ = self.process.signal(signal);
     }
 
     /// The name of the current call, or of the last one.
@@ -182,7 +180,7 @@ impl Agent {
         if self.early.is_none() {
             self.early = self.answers.try_recv().ok();
         }
-        let is_running = matches!(self.process.try_wait(), Ok(None));
+        let is_running = self.process.runs();
         let progress = self.progress.lock();
         self.early.is_none() && is_running && progress.call != START && progress.since.elapsed() >= for_at_least
     }
@@ -202,9 +200,9 @@ impl Agent {
         self.progress.lock().since.elapsed()
     }
 
-    /// Ends a hanging call by SIGINT, then SIGKILL, then an abort of the FUSE connection of `mount`.
+    /// Ends a hanging call by SIGINT, then SIGKILL, then an abort of the mount's FUSE connection.
     /// Returns a record of the hang and of the means that ended it.
-    pub fn end_hang(&mut self, waited: Duration, mount: Option<&Path>, culprit: Culprit) -> Hang {
+    pub fn end_hang(&mut self, waited: Duration, mount: &KillHandle, culprit: Culprit) -> Hang {
         let mut hang = Hang {
             call: self.call(),
             waited_ms: waited.as_millis() as u64,
@@ -217,7 +215,7 @@ impl Agent {
         let started = Instant::now();
         if let Some(signal) = self.interrupt() {
             hang.ended_by = signal.to_owned();
-        } else if mount.is_some_and(abort) && self.ends_within(SIGNAL_PATIENCE) {
+        } else if mount.abort() && self.ends_within(SIGNAL_PATIENCE) {
             hang.ended_by = "abort".to_owned();
         }
         hang.ended_after_ms = started.elapsed().as_millis() as u64;
@@ -238,27 +236,9 @@ impl Agent {
     fn ends_within(&mut self, patience: Duration) -> bool {
         wait_until(patience, Duration::from_millis(5), || {
             self.see();
-            !matches!(self.process.try_wait(), Ok(None))
+            !self.process.runs()
         })
     }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        drop(self.stdin.take());
-        // An error means that the process has ended.
-        let _ = self.process.kill();
-        if !self.ends_within(SIGNAL_PATIENCE) {
-            tracing::warn!(pid = self.process.id(), "an agent does not exit: it waits in the kernel");
-        }
-    }
-}
-
-/// Aborts the connection of a FUSE mount. Returns whether that succeeded.
-fn abort(mount: &Path) -> bool {
-    let found = connection::mount_at(mount).ok().flatten();
-    let connection = found.as_ref().and_then(connection::Connection::of);
-    connection.is_some_and(|connection| connection.abort().is_ok())
 }
 
 /// The number of requests of the FUSE mount at `mount` that are queued for the daemon or unanswered by it.
@@ -303,30 +283,13 @@ mod executable;
 
 #[cfg(test)]
 mod tests {
+    use processes::send;
+
     use super::executable::write_executable;
     use super::*;
-    use crate::processes::stands_still;
 
     fn until(what: &str, is_so: impl FnMut() -> bool) {
         assert!(wait_until(Duration::from_secs(20), TICK / 10, is_so), "{what}");
-    }
-
-    fn sleeper() -> Child {
-        Command::new("sleep").arg("60").spawn().unwrap()
-    }
-
-    #[test]
-    fn a_process_is_stopped_when_all_its_threads_are() {
-        assert!(!stands_still(std::process::id()), "this thread runs");
-        let mut child = sleeper();
-        assert!(!stands_still(child.id()));
-        send(child.id(), Signal::STOP).unwrap();
-        until("it stops", || stands_still(child.id()));
-        send(child.id(), Signal::CONT).unwrap();
-        until("it goes on", || !stands_still(child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(!stands_still(child.id()));
     }
 
     #[test]
@@ -334,7 +297,7 @@ mod tests {
         let of = |daemon, had_daemon| culprit(daemon, had_daemon, Path::new("/nonexistent"), Some(1));
         assert_eq!(of(None, true), Culprit::DaemonDied);
         assert_eq!(of(None, false), Culprit::NoDaemon);
-        let mut child = sleeper();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let daemon = child.id();
         send(daemon, Signal::STOP).unwrap();
         until("it stops", || state_of(daemon) == Some('T'));

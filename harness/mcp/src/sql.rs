@@ -3,11 +3,12 @@
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use backends::tools::sql::{MEMORY_MAX, TIME_MAX};
 use parking_lot::{Condvar, Mutex};
+use processes::ChildProcess;
 use rmcp::model::{JsonObject, Tool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
@@ -47,8 +48,7 @@ struct Pool {
 
 /// A process that runs statements.
 struct Worker {
-    process: Child,
-    input: Option<ChildStdin>,
+    process: ChildProcess,
     output: ChildStdout,
     read: Vec<u8>,
 }
@@ -184,28 +184,22 @@ impl Worker {
         if may_write {
             command.arg("--writable");
         }
-        let mut process = command
+        command
             .arg("--")
             .arg(file)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // It says what was too much for the kernel; the answer says it, too.
-            .stderr(Stdio::null())
-            .spawn()?;
-        let input = process.stdin.take();
-        let Some(output) = process.stdout.take() else {
-            return Err(std::io::Error::other("it has no standard output"));
-        };
-        Ok(Self { process, input, output, read: Vec::new() })
+            .stderr(Stdio::null());
+        let mut process = ChildProcess::start(&mut command, PATIENCE)?;
+        let output = process.output()?;
+        Ok(Self { process, output, read: Vec::new() })
     }
 
     /// The answer to a call.
     fn ask(&mut self, line: &[u8]) -> Result<ToolAnswer, Failure> {
-        let Some(input) = &mut self.input else {
-            return Err(Failure::Gone);
-        };
         // It has not read the end of the line: the statement has not begun.
-        input.write_all(line).map_err(|_| Failure::Gone)?;
+        self.process.input().and_then(|input| input.write_all(line)).map_err(|_| Failure::Gone)?;
         let answer: Option<ToolAnswer> = self.answer(TIME_MAX + GRACE)?;
         answer.ok_or_else(|| Failure::Ended("it has other tools".to_owned()))
     }
@@ -255,16 +249,9 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         // An idle one ends with its input, and closes the database; one that runs a statement would not.
-        let is_idle = self.read.ends_with(b"\n");
-        drop(self.input.take());
-        let began = Instant::now();
-        while is_idle && began.elapsed() < PATIENCE {
-            if !matches!(self.process.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        if !self.read.ends_with(b"\n") {
+            // An error means that it has ended.
+            let _ = self.process.kill();
         }
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

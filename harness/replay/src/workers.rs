@@ -2,9 +2,11 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use processes::ChildProcess;
 use rustix::io::Errno;
 use workloads::script::clients::Clients;
 
@@ -23,8 +25,7 @@ pub struct Workers(Mutex<Vec<Worker>>);
 
 #[derive(Debug)]
 struct Worker {
-    process: Child,
-    stdin: Option<ChildStdin>,
+    process: ChildProcess,
     stdout: BufReader<ChildStdout>,
 }
 
@@ -49,10 +50,9 @@ impl Workers {
     pub fn run(&self) -> Result<Option<u64>, Errno> {
         let mut workers = self.0.lock().map_err(|_| Errno::IO)?;
         for worker in workers.iter_mut() {
-            if let Some(mut stdin) = worker.stdin.take() {
-                // The loop below finds a worker that has ended.
-                let _ = stdin.write_all(GO.as_bytes());
-            }
+            // The loop below finds a worker that has ended.
+            let _ = worker.process.input().and_then(|input| input.write_all(GO.as_bytes()));
+            worker.process.close_input();
         }
         let (mut all_done, mut responses) = (true, Vec::new());
         for worker in workers.iter_mut() {
@@ -76,11 +76,10 @@ impl Worker {
             .arg(description)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut process = command.spawn()?;
-        let stdin = process.stdin.take();
-        let stdout = process.stdout.take();
-        let stdout = stdout.ok_or_else(|| io::Error::other("a worker has no output"))?;
-        Ok(Self { process, stdin, stdout: BufReader::new(stdout) })
+        // Usually it has ended when it is dropped. One that has not must not run on.
+        let mut process = ChildProcess::start(&mut command, Duration::ZERO)?;
+        let stdout = BufReader::new(process.output()?);
+        Ok(Self { process, stdout })
     }
 
     fn says(&mut self, word: &str) -> io::Result<bool> {
@@ -100,14 +99,6 @@ fn response_times(line: &str) -> Option<Vec<u64>> {
     let is_done = words.next() == Some(DONE);
     let times = words.map(|word| word.parse().ok()).collect::<Option<Vec<u64>>>();
     times.filter(|_| is_done)
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Usually it has ended. One that has not must not run on.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// Writes a line to the parent process.

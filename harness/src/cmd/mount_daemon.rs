@@ -14,7 +14,7 @@ use anyhow::Context;
 use arms::READY;
 use inputs::border;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGBUS, SIGKILL};
 use signal_hook::low_level::signal_name;
 
@@ -42,11 +42,11 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
         .spawn()
         .context("starting the daemon")?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
-    let (at_signal, pid) = (Arc::clone(&is_interrupted), Pid::from_child(&daemon));
+    let (at_signal, pid) = (Arc::clone(&is_interrupted), daemon.id());
     stop_at_signals(signals, move || {
         at_signal.store(true, Ordering::Release);
         // An error means that it has ended.
-        let _ = kill_process(pid, Signal::TERM);
+        let _ = processes::send(pid, Signal::TERM);
     });
     let stdout = daemon.stdout.take().into_iter().map(BufReader::new);
     for line in stdout.flat_map(BufRead::lines).map_while(Result::ok) {

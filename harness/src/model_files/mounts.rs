@@ -1,21 +1,25 @@
 //! Measures the model calls of common tools through real mounts: count, time and outcome.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fuse::{Counters, ask};
+use processes::ChildProcess;
 use rundir::{AskedStep, MountedModel};
 use stats::mean_with_interval;
 
 use super::RemainingBudget;
 use crate::progress_line::ProgressLine;
-use runner::interrupt::Interrupt;
+use trial::interrupt::Interrupt;
 
 /// How long a tool may take, in seconds.
 const PATIENCE: &str = "300";
+
+/// How long a mount may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The tree of the generated files.
 const TREE: &str = r#"{"entries":[
@@ -36,7 +40,7 @@ const BLOCKS: usize = 10;
 
 /// A mount served by a child process.
 struct Mount {
-    process: Child,
+    process: ChildProcess,
     dir: PathBuf,
     control: PathBuf,
     backend: String,
@@ -62,11 +66,10 @@ impl Mount {
             .stdout(Stdio::piped())
             // The page already reports each failing read.
             .stderr(std::fs::File::create(at.join("messages"))?);
-        let mut process = command.spawn().context("starting a mount")?;
+        // Removing the scratch directory detaches the mount of a process that had to be killed.
+        let mut process = ChildProcess::start(&mut command, END_PATIENCE).context("starting a mount")?;
         let mut line = String::new();
-        if let Some(stdout) = process.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
+        BufReader::new(process.output()?).read_line(&mut line)?;
         let mount = Self { process, dir, control, backend: backend.to_owned(), line: ProgressLine::still() };
         if line.trim() != arms::READY {
             let said = std::fs::read_to_string(at.join("messages")).unwrap_or_default();
@@ -114,34 +117,12 @@ impl Mount {
         let used = self.counters()?;
         budget.check(&used)?;
         budget.left = budget.left_after(&used);
-        let status = self.close()?;
-        if !status.success() {
-            bail!("a mount ended with {status}");
+        self.process.close_input();
+        match self.process.wait_for(END_PATIENCE)? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => bail!("a mount ended with {status}"),
+            None => bail!("a mount did not end in {} s", END_PATIENCE.as_secs()),
         }
-        Ok(())
-    }
-
-    /// Closes its standard input, which ends it, and kills it if it has not ended after ten seconds.
-    fn close(&mut self) -> io::Result<ExitStatus> {
-        drop(self.process.stdin.take());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(status) = self.process.try_wait()? {
-                return Ok(status);
-            }
-            if Instant::now() > deadline {
-                // Removing the scratch directory detaches the mount.
-                self.process.kill()?;
-                return self.process.wait();
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = self.close();
     }
 }
 

@@ -4,41 +4,19 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use fuse::own_file;
+use processes::ChildProcess;
 
 use super::variables::Variables;
-use crate::child;
 
-/// A program that runs in the background.
-#[derive(Debug)]
-pub(super) struct Running {
-    process: Child,
-}
-
-impl Running {
-    pub(super) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Its exit reason, once it has ended.
-    pub(super) fn ended(&mut self) -> Option<String> {
-        self.process.try_wait().ok()?.map(how)
-    }
-
-    /// Waits until it ends; false after `patience`.
-    pub(super) fn wait(&mut self, patience: Duration) -> bool {
-        !matches!(child::wait(&mut self.process, patience), Ok(None))
-    }
-
-    /// Kills it and its children.
-    pub(super) fn kill(&mut self) {
-        child::kill_group(&mut self.process);
-    }
+/// The exit reason of a program that runs in the background, once it has ended.
+pub(super) fn exit_reason(process: &mut ChildProcess) -> Option<String> {
+    process.ended().ok()?.map(how)
 }
 
 fn how(status: ExitStatus) -> String {
@@ -54,7 +32,7 @@ pub(super) const WORKSPACE: &str = "CTXBENCH_WORKSPACE";
 
 /// The processes that a workspace's programs have left running.
 pub(super) fn left_running(workspace: &str) -> Vec<u32> {
-    child::with_variable(WORKSPACE, workspace)
+    processes::with_variable(WORKSPACE, workspace)
 }
 
 /// Variables and environment of a workspace's programs.
@@ -76,8 +54,7 @@ fn command(arguments: &[String], around: &CommandContext) -> io::Result<Command>
         .env("PATH", search_path())
         .envs(environment.map(|(name, value)| (name, variables.fill(value))))
         .env(WORKSPACE, variables.fill("{site}"))
-        .stdin(Stdio::null())
-        .process_group(0);
+        .stdin(Stdio::null());
     Ok(command)
 }
 
@@ -90,27 +67,19 @@ pub(super) fn search_path() -> OsString {
     std::env::join_paths(places).unwrap_or(path)
 }
 
-/// Starts a program in the background; its output goes to `log`.
-pub(super) fn start(arguments: &[String], around: &CommandContext, log: &Path) -> io::Result<Running> {
-    let log = own_file::open(log, File::options().create(true).append(true))?;
-    spawn(arguments, around, log.try_clone()?, log)
+/// The log of a workspace's programs, to which they append.
+fn appended(log: &Path) -> io::Result<File> {
+    own_file::open(log, File::options().create(true).append(true))
 }
 
-fn spawn(
-    arguments: &[String],
-    around: &CommandContext,
-    stdout: impl Into<Stdio>,
-    stderr: impl Into<Stdio>,
-) -> io::Result<Running> {
+/// Starts a program in the background, in a process group of its own; its output goes to `log`.
+pub(super) fn start(arguments: &[String], around: &CommandContext, log: &Path) -> io::Result<ChildProcess> {
+    let log = appended(log)?;
     let mut command = command(arguments, around)?;
-    match command.stdout(stdout).stderr(stderr).spawn() {
-        Ok(process) => Ok(Running { process }),
-        Err(error) => {
-            let program = arguments.first().map_or("", String::as_str);
-            let why = format!("starting {program}: {error}");
-            Err(io::Error::new(error.kind(), why))
-        }
-    }
+    ChildProcess::start_group(command.stdout(log.try_clone()?).stderr(log)).map_err(|error| {
+        let program = arguments.first().map_or("", String::as_str);
+        io::Error::new(error.kind(), format!("starting {program}: {error}"))
+    })
 }
 
 /// Runs a program to its end and returns its output, at most 64 KiB; its standard error goes to `log`.
@@ -123,24 +92,17 @@ pub(super) fn run(
     log: Option<&Path>,
     patience: Duration,
 ) -> io::Result<String> {
-    // A file, not a pipe: the child of a program that forks would keep a pipe open.
-    let said = tempfile::tempfile()?;
     let complaints: Stdio = match log {
-        Some(log) => own_file::open(log, File::options().create(true).append(true))?.into(),
+        Some(log) => appended(log)?.into(),
         None => Stdio::null(),
     };
-    let mut running = spawn(arguments, around, said.try_clone()?, complaints)?;
-    let program = arguments.first().map_or("", String::as_str);
-    if !running.wait(patience) {
-        running.kill();
-        let why = format!("{program} did not end within {} s", patience.as_secs());
-        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-    }
-    let status = running.process.wait()?;
+    let mut command = command(arguments, around)?;
+    let (status, said) = processes::run(&mut command, complaints, patience)?;
     if !status.success() {
+        let program = command.get_program().to_string_lossy();
         return Err(io::Error::other(format!("{program}: {}", how(status))));
     }
-    io::read_to_string(&*child::head(said, 64 * 1024)?)
+    Ok(said)
 }
 
 #[cfg(test)]

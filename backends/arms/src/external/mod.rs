@@ -21,15 +21,15 @@ use fuse::Counters;
 use fuse::connection::{Connection, MountEntry, detach, mount_at, mounts};
 use include_dir::{Dir, include_dir};
 use inputs::sha256;
+use processes::ChildProcess;
 
 use crate::backend::{
     Backend, Capabilities, DEFINITION, Description, KillHandle, Need, PropertyCall, Unavailable, Versions, Workspace,
-    WorkspaceConfig, kernel,
+    WorkspaceConfig, kernel, log_end,
 };
-use crate::child::last_lines;
 use crate::services::Services;
 use crate::services::s3::DistantServer;
-use command::{CommandContext, Running, left_running, run, start};
+use command::{CommandContext, exit_reason, left_running, run, start};
 use definition::{ExternalDefinition, Service};
 use variables::Variables;
 
@@ -268,8 +268,8 @@ struct ExternalWorkspace {
     /// The agent's working directory, inside the mount.
     root: PathBuf,
     around: CommandContext,
-    services: Vec<Running>,
-    daemon: Option<Running>,
+    services: Vec<ChildProcess>,
+    daemon: Option<ChildProcess>,
     connection: Option<Connection>,
     is_mounted: bool,
     /// Teardown has run.
@@ -392,7 +392,7 @@ impl ExternalWorkspace {
             if run(&service.ready, &self.around, None, VERSION_PATIENCE).is_ok() {
                 break None;
             }
-            if let Some(ended) = running.ended() {
+            if let Some(ended) = exit_reason(&mut running) {
                 break Some(format!("could not start its service {program}, which ended before it was ready: {ended}"));
             }
             if started.elapsed() > self.config.patience {
@@ -416,7 +416,8 @@ impl ExternalWorkspace {
         // Each command runs, even if an earlier one failed.
         let torn_down: Vec<_> = teardown.map(|command| self.perform("be torn down", command)).collect();
         for service in &mut self.services {
-            service.kill();
+            // An error means that it has ended.
+            let _ = service.kill();
         }
         torn_down.into_iter().collect()
     }
@@ -431,7 +432,7 @@ impl ExternalWorkspace {
         }
         self.is_mounted = true;
         while !self.is_ready()? {
-            if let Some(ended) = self.daemon.as_mut().and_then(Running::ended) {
+            if let Some(ended) = self.daemon.as_mut().and_then(exit_reason) {
                 self.take_down_by_force();
                 return Err(self.failure(&format!("ended before the mount was ready: {ended}")));
             }
@@ -496,9 +497,10 @@ impl ExternalWorkspace {
             return Err(self.failure(&format!("could not be unmounted: {error}")));
         }
         if let Some(mut daemon) = self.daemon.take()
-            && !daemon.wait(self.config.patience)
+            && let Ok(None) = daemon.wait_for(self.config.patience)
         {
-            daemon.kill();
+            // Killed with its group; an error means that it has ended.
+            let _ = daemon.kill();
             self.take_down_by_force();
             return Err(self.failure("did not end after it was unmounted"));
         }
@@ -507,15 +509,15 @@ impl ExternalWorkspace {
 
     /// An error with the last lines of the log, without secrets.
     fn failure(&self, what: &str) -> io::Error {
-        let last = last_lines(&self.log());
-        let said = format!("{} {what}: {last}", self.name);
+        let said = format!("{} {what}: {}", self.name, log_end(&self.log()));
         io::Error::other(self.around.variables.redact(&said))
     }
 
     fn take_down_by_force(&mut self) {
         self.kill_handle().kill();
         if let Some(mut daemon) = self.daemon.take() {
-            daemon.kill();
+            // Also its group; an error means that it has ended.
+            let _ = daemon.kill();
         }
         self.connection = None;
         self.is_mounted = false;
@@ -545,7 +547,7 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn daemon(&self) -> Option<u32> {
-        self.daemon.as_ref().map(Running::id)
+        self.daemon.as_ref().map(ChildProcess::id)
     }
 
     fn time_to_ready(&self) -> Duration {
@@ -616,7 +618,7 @@ impl Workspace for ExternalWorkspace {
     }
 
     fn exit_reason(&mut self) -> Option<String> {
-        let ended = self.daemon.as_mut()?.ended()?;
+        let ended = exit_reason(self.daemon.as_mut()?)?;
         Some(format!("{} ended: {ended}", self.name))
     }
 
@@ -624,7 +626,7 @@ impl Workspace for ExternalWorkspace {
         let Some(mut daemon) = self.daemon.take() else {
             return Ok(false);
         };
-        daemon.kill();
+        daemon.kill()?;
         Ok(true)
     }
 

@@ -3,17 +3,17 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fuse::Counters;
 use fuse::connection::{Connection, mount_at};
 use fuse::own_file;
+use processes::ChildProcess;
 
 use super::{Mounted, READY};
-use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig};
-use crate::child::{last_lines, wait};
+use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig, log_end};
 
 /// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the daemon's background work.
 const BACKGROUND_MAX: Duration = Duration::from_secs(100);
@@ -24,15 +24,10 @@ pub(super) struct MountedWorkspace {
     mount: PathBuf,
     /// The agent's directory: the mount, or a directory in it.
     root: PathBuf,
-    daemon: Option<Daemon>,
+    /// Closing its standard input ends it.
+    daemon: Option<ChildProcess>,
     connection: Option<Connection>,
     time_to_ready: Duration,
-}
-
-struct Daemon {
-    process: Child,
-    /// Closing it ends the daemon.
-    stdin: Option<ChildStdin>,
 }
 
 impl MountedWorkspace {
@@ -73,7 +68,7 @@ impl MountedWorkspace {
 
     /// An error with the last lines of the daemon's log.
     fn failure(&self, what: &str) -> io::Error {
-        let (name, last) = (self.backend.name(), last_lines(&self.log()));
+        let (name, last) = (self.backend.name(), log_end(&self.log()));
         io::Error::other(format!("the {name} daemon {what}: {last}"))
     }
 
@@ -84,27 +79,22 @@ impl MountedWorkspace {
         // This may start a shared server, whose start must not count in `time_to_ready`.
         let launch = self.backend.launch(&self.config)?;
         let started = Instant::now();
-        let mut process = self
-            .backend
-            .command(&self.config, &self.mount, &self.control(), launch)
+        let mut command = self.backend.command(&self.config, &self.mount, &self.control(), launch);
+        command
             .args(self.config.cpu.map(|cpu| format!("--cpu={cpu}")))
             .args(self.config.allow_other.then_some("--allow-other"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()?;
-        let stdin = process.stdin.take();
-        let stdout = process.stdout.take();
-        self.daemon = Some(Daemon { process, stdin });
+            .stderr(log);
+        let daemon = self.daemon.insert(ChildProcess::start(&mut command, Duration::ZERO)?);
+        let stdout = daemon.output()?;
         let (sender, ready) = mpsc::channel();
-        if let Some(stdout) = stdout {
-            std::thread::spawn(move || {
-                let mut line = String::new();
-                let read = BufReader::new(stdout).read_line(&mut line);
-                // After the timeout there is no receiver.
-                let _ = sender.send(read.is_ok() && line.trim() == READY);
-            });
-        }
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            // After the timeout there is no receiver.
+            let _ = sender.send(read.is_ok() && line.trim() == READY);
+        });
         match ready.recv_timeout(self.config.patience) {
             Ok(true) => {}
             Ok(false) => {
@@ -125,8 +115,8 @@ impl MountedWorkspace {
         let Some(daemon) = &mut self.daemon else {
             return Ok(());
         };
-        drop(daemon.stdin.take());
-        match wait(&mut daemon.process, self.config.patience)? {
+        daemon.close_input();
+        match daemon.wait_for(self.config.patience)? {
             Some(status) => {
                 self.daemon = None;
                 if status.success() {
@@ -145,8 +135,8 @@ impl MountedWorkspace {
     fn take_down_by_force(&mut self) {
         self.kill_handle().kill();
         if let Some(mut daemon) = self.daemon.take() {
-            // Waiting for a killed child leaves no zombie.
-            let _ = daemon.process.wait();
+            // The kill handle has killed it. Waiting leaves no zombie.
+            let _ = daemon.wait();
         }
         self.connection = None;
     }
@@ -204,7 +194,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn daemon(&self) -> Option<u32> {
-        self.daemon.as_ref().map(|daemon| daemon.process.id())
+        self.daemon.as_ref().map(ChildProcess::id)
     }
 
     fn time_to_ready(&self) -> Duration {
@@ -245,19 +235,15 @@ impl Workspace for MountedWorkspace {
     }
 
     fn exit_reason(&mut self) -> Option<String> {
-        let daemon = self.daemon.as_mut()?;
-        match daemon.process.try_wait() {
-            Ok(Some(status)) => Some(format!("the {} daemon ended: {status}", self.backend.name())),
-            _ => None,
-        }
+        let status = self.daemon.as_mut()?.ended().ok()??;
+        Some(format!("the {} daemon ended: {status}", self.backend.name()))
     }
 
     fn kill(&mut self) -> io::Result<bool> {
         let Some(mut daemon) = self.daemon.take() else {
             return Ok(false);
         };
-        daemon.process.kill()?;
-        daemon.process.wait()?;
+        daemon.kill()?;
         Ok(true)
     }
 

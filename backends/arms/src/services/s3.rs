@@ -7,15 +7,15 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use inputs::{sha256, variable};
 use parking_lot::Mutex;
+use processes::ChildProcess;
 use servers::{Announcement, ServerKind};
 
 use crate::backend::Unavailable;
-use crate::child::wait;
 
 /// The variable with the URL of an external server, used instead of one that we start.
 pub const ENDPOINT: &str = "CTXBENCH_S3_ENDPOINT";
@@ -199,13 +199,7 @@ pub struct Servers(Mutex<BTreeMap<(Wanted, u32), Service>>);
 #[derive(Debug)]
 struct Service {
     address: Address,
-    process: Option<Process>,
-}
-
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    stdin: Option<ChildStdin>,
+    process: Option<ChildProcess>,
 }
 
 impl Servers {
@@ -232,7 +226,7 @@ impl Servers {
     pub fn processes(&self) -> Vec<u32> {
         let services = self.0.lock();
         let started = services.values().flat_map(|service| &service.process);
-        let mut all: Vec<u32> = started.map(|process| process.child.id()).collect();
+        let mut all: Vec<u32> = started.map(ChildProcess::id).collect();
         let mut next = 0;
         while let Some(pid) = all.get(next).copied() {
             next += 1;
@@ -248,10 +242,9 @@ impl Servers {
     }
 
     pub(super) fn stop(&self) {
+        // Dropping a server ends it, which may take long: without the lock.
         let all = std::mem::take(&mut *self.0.lock());
-        for process in all.into_values().filter_map(|service| service.process) {
-            end(process);
-        }
+        drop(all);
     }
 }
 
@@ -270,19 +263,16 @@ fn given(rtt_ms: u32) -> io::Result<Service> {
 }
 
 fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["s3", "serve", "--until-stdin-ends", "--server", kind.name()])
         .args(["--rtt", &rtt_ms.to_string()])
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let stdin = child.stdin.take();
+        .stdout(Stdio::piped());
+    let mut process = ChildProcess::start(&mut command, PATIENCE)?;
     let mut line = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        // `ctxbench s3 serve` has its own timeout for a server that does not start.
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    let process = Process { child, stdin };
+    // `ctxbench s3 serve` has its own timeout for a server that does not start.
+    BufReader::new(process.output()?).read_line(&mut line)?;
     match serde_json::from_str::<Announcement>(&line) {
         Ok(said) => Ok(Service {
             address: Address {
@@ -293,22 +283,8 @@ fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
             },
             process: Some(process),
         }),
-        Err(_) => {
-            end(process);
-            Err(io::Error::other(format!("{kind} did not start")))
-        }
+        Err(_) => Err(io::Error::other(format!("{kind} did not start"))),
     }
-}
-
-fn end(mut process: Process) {
-    drop(process.stdin.take());
-    if !matches!(wait(&mut process.child, PATIENCE), Ok(None)) {
-        return;
-    }
-    tracing::warn!("an S3 server did not end by itself: killing it");
-    // An error means that the process has ended.
-    let _ = process.child.kill();
-    let _ = process.child.wait();
 }
 
 #[cfg(test)]

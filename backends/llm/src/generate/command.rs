@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use arms::child::{head, kill_group};
 use fuse::store::{Errno, Kind, Result, StoreError};
 use inputs::{InputError, PathStep};
 use models::Cancel;
+use processes::{ChildProcess, head};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -202,19 +201,19 @@ impl CommandGenerator {
         let output = tempfile::tempfile().map_err(io)?;
         let complaints = tempfile::tempfile().map_err(io)?;
         let (program, arguments) = self.words.split_first().ok_or(Errno::INVAL)?;
-        let mut process = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(arguments)
             .arg(path)
             .current_dir(&self.dir)
             .stdin(stdin)
             .stdout(output.try_clone().map_err(io)?)
-            .stderr(complaints.try_clone().map_err(io)?)
-            .process_group(0)
-            .spawn()
+            .stderr(complaints.try_clone().map_err(io)?);
+        let mut process = ChildProcess::start_group(&mut command)
             .map_err(|error| self.failed(Errno::IO, &format!("cannot start: {error}")))?;
         let ended = self.wait(&mut process, &output, cancel);
-        // Also kills processes that the command has left behind.
-        kill_group(&mut process);
+        // Also kills processes that the command has left behind; an error means that there are none.
+        let _ = process.kill();
         let status = ended?;
         if !status.success() {
             let said = tail(complaints, REASON_MAX).map_err(io)?;
@@ -225,11 +224,11 @@ impl CommandGenerator {
         head(output, CONTENT_MAX).map_err(io)
     }
 
-    fn wait(&self, process: &mut Child, output: &File, cancel: &Cancel) -> Result<ExitStatus> {
+    fn wait(&self, process: &mut ChildProcess, output: &File, cancel: &Cancel) -> Result<ExitStatus> {
         let io = |error: io::Error| self.failed(Errno::IO, &error.to_string());
         let deadline = Instant::now() + self.timeout;
         loop {
-            let ended = process.try_wait().map_err(io)?;
+            let ended = process.ended().map_err(io)?;
             if output.metadata().map_err(io)?.len() > CONTENT_MAX {
                 return Err(self.failed(Errno::IO, "it printed more than 16 MiB"));
             }

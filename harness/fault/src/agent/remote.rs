@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use processes::wait_until;
 use rundir::faults::Fact;
 use serde::{Deserialize, Serialize};
 
-use super::super::processes::wait_until;
 use super::Caller;
 
 /// Interval between two polls for awaited files.

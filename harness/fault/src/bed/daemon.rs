@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fuse::connection::{detach, mount_at};
+use processes::{send, stands_still, wait_until};
 use rundir::faults::{Recovery, Return};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
-use super::super::processes::{send, stands_still, wait_until};
 use super::{Injected, ScenarioError, TestBed, infra};
 
 /// How long a daemon without a connection may take to end by itself, before it counts as left behind.

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use arms::promise::Acknowledgement;
 use fuse::connection::{end, mount_at};
+use processes::wait_until;
 use rundir::faults::{ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::bed::{Injected, TestBed, infra, skipped};
-use super::super::processes::wait_until;
 use super::super::second_mount::{Second, mount_over};
 
 /// How long a daemon may take to end after SIGTERM.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fuse::ControlCommand;
+use processes::{send, state_of, wait_until};
 use rundir::faults::{Return, SeenKind};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::bed::{Injected, TestBed, infra};
-use super::super::processes::{send, state_of, wait_until};
 use super::super::watch::Agent;
 
 /// How long a call must be in flight to count as waiting.
