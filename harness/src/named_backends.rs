@@ -11,12 +11,9 @@ use arms::backend::{Backend, Unavailable, Workspace, WorkspaceConfig};
 use fuse::connection::mount_of;
 
 use crate::progress_line::ProgressLine;
-use runner::interrupt::Interrupt;
 use runner::plan::LiveArm;
-use runner::supervise::{Lost, Watchdog, supervise};
-
-/// How long a mount may take to start or to end in its trial.
-const PATIENCE: Duration = Duration::from_secs(20);
+use trial::interrupt::Interrupt;
+use trial::watchdog::{Watchdog, supervise};
 
 /// Time limit of a whole trial, with its setup.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
@@ -48,26 +45,14 @@ pub fn try_mounts(arms: &mut [LiveArm], scratch: &Path, interrupt: &Interrupt) -
         let _line = ProgressLine::moving(&format!("trying to mount {}", arm.name));
         let dir = scratch.join(format!("trial-{}", arm.name));
         std::fs::create_dir(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        let config = WorkspaceConfig {
-            dir: dir.clone(),
-            program: program.clone(),
-            patience: PATIENCE,
-            cpu: None,
-            allow_other: false,
-        };
+        let config = WorkspaceConfig::new(dir.clone(), program.clone());
         let backend = Arc::clone(&arm.backend);
         let tried = supervise(interrupt, move |watchdog| trial(&*backend, &config, watchdog));
         if interrupt.is_set() {
             return Ok(false);
         }
-        let failure = match tried {
-            Ok(Ok(None)) => None,
-            Ok(Ok(Some(unavailable))) => Some(unavailable),
-            Ok(Err(error)) => Some(failed(&error)),
-            Err(Lost::Stuck) => Some(failed(&io::Error::other("its mount hangs, and could not be aborted"))),
-            Err(Lost::Panicked) => Some(failed(&io::Error::other("its trial panicked; see the log"))),
-        };
-        if let Some(unavailable) = failure {
+        let tried = tried.map_err(io::Error::from).flatten();
+        if let Some(unavailable) = tried.unwrap_or_else(|error| Some(failed(&error))) {
             arm.versions = Err(unavailable);
         }
         // A mount that hangs keeps its directory until the scratch is removed.

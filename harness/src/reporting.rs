@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use conform::features;
 use figures::evidence::CRON_KILL;
 use inputs::files::{self, PAGE};
 use inputs::names::FileName;
@@ -12,6 +11,7 @@ use reports::answer::Overview;
 use reports::render::{Report, bencher, github_action_benchmark, put_output, results_page, splice, submission, write};
 use reports::sessions::{self, SESSIONS, TriedSession};
 use rundir::{POLICY, Plan, Run};
+use trial::features::features;
 use verdicts::claims::{self, Catalogue, ClaimResult};
 use verdicts::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
 use workloads::catalogue::workload_names;
@@ -21,7 +21,7 @@ use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, SummarisedRun};
 use crate::progress_line::ProgressLine;
 use crate::shell_word::shell_word;
-use runner::probe::probe_names;
+use trial::probes::probe_names;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {

@@ -1,8 +1,8 @@
 //! The end of a command that only computes and writes, by a signal.
 
 use reports::render::abandon_files;
-use runner::interrupt::end_signals;
 use signal_hook::iterator::Signals;
+use trial::interrupt::end_signals;
 
 /// The exit code of an interrupted command.
 const INTERRUPTED: i32 = 130;

@@ -120,6 +120,14 @@ pub struct WorkspaceConfig {
     pub allow_other: bool,
 }
 
+impl WorkspaceConfig {
+    /// A workspace in `dir` for this user alone, whose daemons have 20 seconds to start or to stop. `program` is the
+    /// `ctxbench` binary.
+    pub fn new(dir: PathBuf, program: PathBuf) -> Self {
+        Self { dir, program, patience: Duration::from_secs(20), cpu: None, allow_other: false }
+    }
+}
+
 /// Options and environment of a daemon, besides those that every daemon gets.
 #[derive(Clone, Default)]
 pub struct Launch {

@@ -1,19 +1,18 @@
 //! Runs a plan: places the arms, starts each cell in a fresh scratch, times its passes, and records what came out.
 
+use trial::{interrupt, watchdog as supervise};
+
 mod cache_state;
 pub mod cell;
 mod clock;
-pub mod interrupt;
 pub mod lab;
 pub mod load;
 pub mod pass;
 pub mod plan;
-pub mod probe;
 mod quiet;
 pub mod run;
 pub mod schedule;
 pub mod scratch;
-pub mod supervise;
 mod system;
 #[cfg(test)]
 mod testing;

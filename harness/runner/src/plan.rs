@@ -12,6 +12,7 @@ use rundir::{
     cache_state,
 };
 use stats::MIN_EPOCHS;
+use trial::features::{Feature, short_features};
 use workloads::definition::{CacheState, Workload};
 use workloads::script::{FileOp, Script};
 use workloads::suite::{Suite, SuiteSection};
@@ -109,7 +110,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
             })
             .collect(),
         features: match inputs.suite.probes {
-            true => crate::probe::short_features().map(crate::probe::feature_name).collect(),
+            true => short_features().map(Feature::full_name).collect(),
             false => Vec::new(),
         },
         ..given

@@ -2,33 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use arms::backend::{Backend, WorkspaceConfig};
 use backends::registry::Registry;
 use clap::Args;
-use conform::{Feature, FeatureResult, features};
-use reports::render::{CONFORMANCE, markdown_table, table};
-use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
+use reports::render::{markdown_table, table};
+use rundir::{Arm, ArmBackend, Plan, Writer};
 use serde_json::{Map, Value, json};
 
 use super::format::ScreenFormat;
 use crate::environment::{self, environment_in};
 use crate::named_backends::check_usable;
 use crate::progress_line::ProgressLine;
-use runner::interrupt::Interrupt;
 use runner::plan::{arm, single_arms};
-use runner::probe::{feature_name, feature_outcome, try_features};
 use runner::scratch::EpochScratch;
-use runner::supervise::{Lost, supervise};
-
-/// How long a daemon may take to start or to stop.
-const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+use trial::features::{Feature, FeatureResult, features, try_features, try_in_workspace};
+use trial::interrupt::Interrupt;
+use trial::watchdog::supervise;
 
 /// Test which file system features a backend or a directory has.
 ///
@@ -115,7 +111,7 @@ impl Conform {
         let created = environment::now();
         let dir = environment::new_run_dir(&self.results, &created, "conform")?;
         let plan = Plan {
-            features: features.iter().map(|feature| feature_name(feature)).collect(),
+            features: features.iter().map(|feature| feature.full_name()).collect(),
             ..Plan::without_passes("conform", ESSAY, created, environment::ctxbench(), environment::command(), arms)
         };
         let environment = environment_in(scratch).context("reading the properties of the machine")?;
@@ -139,7 +135,7 @@ impl Conform {
             let interrupt = interrupt.clone();
             move |watchdog| try_features(&dir, also.as_deref(), &wanted, watchdog, &interrupt)
         });
-        recorded(&writer, features, arm, tried)
+        recorded(&writer, features, arm, tried.map_err(io::Error::from).flatten())
     }
 
     fn of_backends(
@@ -165,25 +161,16 @@ impl Conform {
             }
             line.step(done, all, &format!("trying {name}"));
             let config = WorkspaceConfig {
-                dir: scratch.path().join(&name),
-                program: std::env::current_exe()?,
-                patience: DAEMON_PATIENCE,
-                cpu: None,
                 allow_other: rustix::process::geteuid().is_root(),
+                ..WorkspaceConfig::new(scratch.path().join(&name), std::env::current_exe()?)
             };
             std::fs::create_dir(&config.dir)?;
             let wanted = features.to_vec();
             let tried = supervise(interrupt, {
                 let interrupt = interrupt.clone();
-                move |watchdog| {
-                    let workspace = backend.open(&config)?;
-                    watchdog.depend_on(workspace.kill_handle());
-                    let results = try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;
-                    workspace.close()?;
-                    Ok(results)
-                }
+                move |watchdog| try_in_workspace(&*backend, &config, &wanted, watchdog, &interrupt)
             });
-            columns.push(recorded(&writer, features, planned, tried)?);
+            columns.push(recorded(&writer, features, planned, tried.map_err(io::Error::from).flatten())?);
             if interrupt.is_set() {
                 break;
             }
@@ -290,17 +277,11 @@ fn recorded(
     writer: &Writer,
     features: &[&Feature],
     arm: Arm,
-    tried: Result<std::io::Result<Vec<FeatureResult>>, Lost>,
+    tried: io::Result<Vec<FeatureResult>>,
 ) -> anyhow::Result<Column> {
-    let results = match tried {
-        Ok(results) => results.with_context(|| format!("trying {}", arm.name))?,
-        Err(Lost::Stuck) => bail!("{}: a call hung, and could not be aborted", arm.name),
-        Err(Lost::Panicked) => bail!("{}: a check panicked; see the log", arm.name),
-    };
+    let results = tried.with_context(|| format!("trying {}", arm.name))?;
     for (feature, result) in features.iter().zip(&results) {
-        let (outcome, detail) = feature_outcome(result);
-        let name = feature_name(feature);
-        writer.probe(&Probe::new(CONFORMANCE, &name, &arm.name, outcome, detail))?;
+        writer.probe(&feature.probe(&arm.name, result))?;
     }
     Ok(Column { arm, results })
 }

@@ -20,13 +20,13 @@ use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::named_backends::{check_usable, try_mounts};
 use crate::progress_line::ProgressLine;
-use fault::{
+use runner::plan::{BASELINE, LiveArm, arm, single_arms};
+use runner::scratch::ScratchDisk;
+use trial::interrupt::Interrupt;
+use trial::{
     CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
     scratch_bytes,
 };
-use runner::interrupt::Interrupt;
-use runner::plan::{BASELINE, LiveArm, arm, single_arms};
-use runner::scratch::ScratchDisk;
 
 /// Inject faults into backends, and report what is lost.
 ///
@@ -143,14 +143,13 @@ impl Fault {
             backends,
             scratch: scratch.path().to_owned(),
             program: std::env::current_exe().context("finding the ctxbench binary")?,
-            interrupt: interrupt.flag(),
+            interrupt: interrupt.clone(),
             is_long: self.long,
             sites: 0,
         };
         let mut execute = |run: &ScenarioRun| live.run(run);
         let mut recorded = |outcome: &FaultOutcome, left| print_outcome(outcome, left, &estimate);
-        let flag = interrupt.flag();
-        let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag).map_err(anyhow::Error::from);
+        let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &interrupt).map_err(anyhow::Error::from);
         if matches!(ended, Ok(ScheduleEnd::Complete)) && self.crash_points > 0 {
             live.backends.retain(|(backend, _)| {
                 let name = backend.describe().name;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use fault::agent;
+use trial::agent;
 
 /// Take one task a line on standard input, answer one line each on standard output.
 #[derive(Debug, Args)]

@@ -25,8 +25,8 @@ use parking_lot::Mutex;
 use super::mount_daemon;
 use crate::error_text;
 use crate::model_options::{GenerateMountOptions, HistoryMountOptions};
-use runner::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
+use trial::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
 
 /// Mount a store on an empty directory and serve it until Ctrl-C.
 ///

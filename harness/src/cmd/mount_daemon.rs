@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGBUS, SIGKILL};
 use signal_hook::low_level::signal_name;
 
 use super::mount::{INTERRUPTED, NewFiles, open_log};
-use runner::interrupt::{end_signals, stop_at_signals};
+use trial::interrupt::{end_signals, stop_at_signals};
 
 /// Starts this command line again as a daemon in its own session, with its log in the file `log`. Returns once its
 /// mount is ready. If the daemon fails, prints its log and returns its exit code. A signal ends the daemon, too.

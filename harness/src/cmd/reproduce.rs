@@ -16,7 +16,7 @@ use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, RunPlace};
 use crate::evidence::check_whole;
 use crate::signals::end_process_at_signals;
-use runner::interrupt::Interrupt;
+use trial::interrupt::Interrupt;
 
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [2, 5, 10];

@@ -38,8 +38,8 @@ use crate::session_copies::{AddedSession, KnownCalls};
 use crate::session_files::{AgentHome, ENDS as FILE_ENDS, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
 use crate::shell_word::shell_word;
-use runner::interrupt::Interrupt;
 use runner::plan::BASELINE;
+use trial::interrupt::Interrupt;
 
 /// The backends that sessions are replayed on.
 const BACKENDS: [&str; 2] = ["direct", "sqlite"];

@@ -11,7 +11,7 @@ use rundir::{ModelFiles, ModelFilesPlan};
 
 use super::measure;
 use crate::model_options::ModelOptions;
-use runner::interrupt::Interrupt;
+use trial::interrupt::Interrupt;
 
 /// The longest answer of a brief measurement, in tokens: text that a small model adds after the file costs time.
 const BRIEF_ANSWER_TOKENS: u32 = 128;

@@ -13,7 +13,7 @@ use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::history::{OWNER, live};
 use crate::progress_line::ProgressLine;
-use runner::interrupt::Interrupt;
+use trial::interrupt::Interrupt;
 
 /// The outcome of a question.
 enum Asked<T> {

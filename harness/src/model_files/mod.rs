@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan};
 
 use crate::model_options::ModelOptions;
-use runner::interrupt::Interrupt;
+use trial::interrupt::Interrupt;
 
 pub use brief::measure_for;
 

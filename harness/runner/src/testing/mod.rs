@@ -6,7 +6,6 @@ mod operations;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use arms::backend::{Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
@@ -71,13 +70,7 @@ pub fn no_limits() -> Limits {
 
 /// The configuration of a workspace in `dir`, for backends without daemons.
 pub fn workspace_config(dir: &Path) -> WorkspaceConfig {
-    WorkspaceConfig {
-        dir: dir.to_owned(),
-        program: "/nonexistent".into(),
-        patience: Duration::from_secs(1),
-        cpu: None,
-        allow_other: false,
-    }
+    WorkspaceConfig::new(dir.to_owned(), "/nonexistent".into())
 }
 
 pub fn direct() -> Arc<dyn Backend> {

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use fault::{CrashPointPlan, Live, ScheduleEnd, has_crash_points, of_points};
 use rundir::faults::CrashPoints;
 use rundir::{Plan, Writer};
 
 use crate::crash_words::crash_words;
 use crate::progress_line::ProgressLine;
-use runner::interrupt::Interrupt;
 use runner::plan::{BASELINE, LiveArm};
-use runner::probe::KILLS_LIMIT;
+use trial::interrupt::Interrupt;
+use trial::probes::KILLS_LIMIT;
+use trial::{CrashPointPlan, Live, ScheduleEnd, has_crash_points, of_points};
 
 /// How long all kills and power cuts of a run take: those of cron jobs' daemons, then those of stores.
 const USUAL: Duration = Duration::from_secs(45);
@@ -71,7 +71,7 @@ pub(super) fn crash(
         backends,
         scratch: scratch.to_owned(),
         program: std::env::current_exe().context("finding the ctxbench binary")?,
-        interrupt: interrupt.flag(),
+        interrupt: interrupt.clone(),
         is_long: false,
         sites: 0,
     };

@@ -15,7 +15,6 @@ use anyhow::{Context, bail};
 use backends::registry::Registry;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use fault::ScheduleEnd;
 use fuse::cpu;
 use reports::render::number_of;
 use rundir::{MODEL_FILES, ModelFiles, Placement, Plan, Shard};
@@ -36,14 +35,15 @@ use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::results_bucket::{ResultsAddress, ResultsBucket};
 use crate::signals::end_process_at_signals;
-use runner::interrupt::Interrupt;
 use runner::lab::Machine;
 use runner::pass::missing_programs;
 use runner::plan::LiveArm;
-use runner::probe::Prober;
 use runner::run::{RunEnd, Runner};
 use runner::schedule::all_cells;
 use runner::scratch::EpochScratch;
+use trial::ScheduleEnd;
+use trial::interrupt::Interrupt;
+use trial::probes::Prober;
 
 /// Measure a suite of workloads over backends.
 ///
@@ -525,7 +525,7 @@ fn probers(plan: &Plan, arms: &[LiveArm], scratch: &Path, interrupt: &Interrupt)
         program: program.clone(),
         interrupt: interrupt.clone(),
         // Crash points kill the daemons of stores more often, and at seeded moments.
-        kills: match fault::has_crash_points(&*arm.backend) {
+        kills: match trial::has_crash_points(&*arm.backend) {
             true => 0,
             false => plan.crash_points,
         },

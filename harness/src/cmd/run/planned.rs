@@ -23,10 +23,10 @@ use crate::named_backends::{check_usable, try_mounts};
 use crate::reporting::OwnPolicy;
 use crate::session_contexts::session_contexts;
 use runner::cell::pass_bytes;
-use runner::interrupt::Interrupt;
 use runner::plan::{self, BASELINE, Inputs, LiveArm, arms};
 use runner::schedule::all_cells;
 use runner::scratch::ScratchDisk;
+use trial::interrupt::Interrupt;
 
 /// Seconds of measuring, unless suite or command line say otherwise.
 const BUDGET: f64 = 250.0;

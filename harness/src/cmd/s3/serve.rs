@@ -12,7 +12,7 @@ use inputs::border;
 use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory, start};
 use tokio::sync::mpsc::unbounded_channel;
 
-use runner::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
+use trial::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
 
 /// The variable that makes `auto` fail without MinIO.
 const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
