@@ -2,32 +2,27 @@
 //!
 //! [`crate::pass`] runs one pass. [`crate::schedule`] chooses the cells and their order.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use arms::backend::{Access, Backend, Description, WorkspaceConfig};
+use arms::backend::{Backend, Description, WorkspaceConfig};
 use arms::services::Services;
 use fuse::cpu;
-use hdrhistogram::Histogram;
-use rundir::{CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
+use replay::ResultBuffer;
+use rundir::{CellEpoch, DaemonCounters, Limits, Load, Outcome, Sample};
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
-use workloads::script::{CallKind, FileOp, Script};
+use workloads::script::FileOp;
 
-use crate::clock::Clock;
 use crate::interrupt::Interrupt;
-use crate::pass::{
-    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces, missing_programs,
-    start_model,
-};
+use crate::pass::{Counting, Driver, Expectations, ExpectationsCache, Pass, Passed, Workspaces, driver, failure};
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
 use crate::system;
-use replay::ResultBuffer;
+use record::{Pending, Totals};
 
 /// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
@@ -68,8 +63,51 @@ pub struct CellArm {
     pub slowed_percent: u32,
 }
 
+impl CellArm {
+    /// Whether its files are in a bucket.
+    fn has_bucket(&self) -> bool {
+        self.backend.promises().machine_loss.is_some()
+    }
+}
+
+/// What all cells of a run have in common.
+#[derive(Clone)]
+pub struct RunSetup {
+    /// The `ctxbench` binary, for daemons.
+    pub program: PathBuf,
+    /// Ends the run between calls.
+    pub interrupt: Interrupt,
+    /// When the run started.
+    pub started: Instant,
+    /// The servers that the arms share.
+    pub services: Arc<Services>,
+    /// The results that passes must have.
+    pub expectations: Arc<ExpectationsCache>,
+}
+
+/// The rounds of a cell.
+pub struct Rounds {
+    /// The order of the arms, by round.
+    pub orders: Vec<Vec<usize>>,
+    /// Whether the first round is not timed: it warms up a hot cell.
+    pub warm_up: bool,
+    /// How long after the start of the cell a round may begin. [`MIN_ROUNDS`] timed rounds run in any case.
+    pub slice: Duration,
+    /// The limits above which the machine counts as busy.
+    pub limits: Limits,
+}
+
+impl Rounds {
+    /// The first timed round.
+    fn first_timed(&self) -> u32 {
+        u32::from(self.warm_up)
+    }
+}
+
 /// The input of a cell.
 pub struct CellTask {
+    /// What it has in common with the other cells of the run.
+    pub setup: RunSetup,
     /// The number of the epoch, over all sections.
     pub epoch: u32,
     /// What each pass performs.
@@ -78,32 +116,16 @@ pub struct CellTask {
     pub state: CacheState,
     /// The name of the cell's state, with the placement.
     pub state_name: String,
-    /// Whether the first round is not timed: it warms up a hot cell.
-    pub warms_up: bool,
     /// The arms that take part.
     pub arms: Vec<CellArm>,
-    /// The order of the arms, by round.
-    pub orders: Vec<Vec<usize>>,
+    /// Their rounds.
+    pub rounds: Rounds,
     /// An empty directory of the cell's own on the scratch.
     pub dir: PathBuf,
-    /// The `ctxbench` binary, for daemons.
-    pub program: PathBuf,
     /// The processor that client and daemons share. `None`: the kernel's scheduler places them.
     pub cpu: Option<usize>,
     /// A call that takes longer is a timeout.
     pub call_timeout: Duration,
-    /// How long after the start of the cell a round may begin. [`MIN_ROUNDS`] timed rounds run in any case.
-    pub slice: Duration,
-    /// The limits above which the machine counts as busy.
-    pub limits: Limits,
-    /// Ends the cell between calls.
-    pub interrupt: Interrupt,
-    /// When the run started.
-    pub run_started: Instant,
-    /// The servers that the arms share.
-    pub services: Arc<Services>,
-    /// The results that passes must have.
-    pub expectations: Arc<ExpectationsCache>,
 }
 
 /// A line for the run directory.
@@ -121,92 +143,101 @@ struct MountedArm<'a> {
     /// Its index in the cell.
     place: usize,
     described: Description,
-    has_bucket: bool,
+    driver: Box<dyn Driver>,
     expectations: Arc<Expectations>,
     config: WorkspaceConfig,
     workspaces: Option<Workspaces>,
-    /// For tool backends: a snapshot of the empty workspace.
-    empty: Option<String>,
-    /// Fresh subtrees or workspaces filled so far.
-    subtrees: u32,
-    /// Whether the subtree can be reused. If calls change files, it must be restored first.
-    is_filled: bool,
-    /// Whether changes are undone, if they can be: in hot cells. If not, each pass gets its own subtree.
-    is_restored: bool,
-    /// End of the last pass, if it ended well and changed nothing.
-    warmed: Option<Instant>,
-    kept_bytes: u64,
-    /// Whether a pass that succeeded has read all files back.
-    is_read_back: bool,
-    times: BTreeMap<CallKind, Histogram<u64>>,
-    counted: Counted,
-    ready_ns: Vec<u64>,
-    timed_ns: u64,
-    memory: Memory,
+    subtree: SubtreeState,
+    totals: Totals,
     /// In lukewarm and cold cells: the daemon's counters from before the caches were dropped.
     counted_before: Option<DaemonCounters>,
-    /// The S3 servers, if they are stopped with its daemon.
-    stops_servers: Option<&'a Services>,
     /// It takes part in rounds that are multiples of this.
     stride: u32,
 }
 
-/// A finished pass whose gauge window is still open: whether the machine was quiet is not known yet.
-struct Pending {
-    arm: usize,
-    round: u32,
-    passed: Passed,
-    load: Load,
+/// The state of an arm's subtree.
+#[derive(Default)]
+struct SubtreeState {
+    /// Fresh subtrees or workspaces filled so far.
+    number: u32,
+    /// Whether the subtree can be reused. If calls change files, it must be restored first.
+    is_filled: bool,
+    /// End of the last pass, if it ended well and changed nothing.
+    warmed: Option<Instant>,
+    /// Whether a pass that succeeded has read all files back.
+    is_read_back: bool,
+    /// Bytes in the subtrees of earlier passes, estimated.
+    kept_bytes: u64,
+}
+
+/// A cell under way.
+struct CellRun<'a> {
+    task: &'a CellTask,
+    watchdog: &'a Watchdog,
+    lines: &'a Sender<Line>,
+    /// When the cell began; the clock of its calls.
     began: Instant,
-    took: Duration,
-    is_warm_up: bool,
+    buffer: ResultBuffer,
+    pending: Vec<Pending>,
+    /// Timed rounds in closed gauge windows on a quiet machine.
+    quiet_rounds: u32,
+    /// Timed rounds in closed gauge windows on a busy machine.
+    busy_rounds: u32,
 }
 
 impl CellTask {
     /// Runs the cell in the calling thread and sends its lines.
-    pub fn run(&self, watchdog: &Watchdog, clock: &impl Clock, lines: &Sender<Line>) {
-        let began = Instant::now();
-        if let Some(cpu) = self.cpu
+    pub fn run(&self, watchdog: &Watchdog, lines: &Sender<Line>) {
+        let (began, buffer) = (Instant::now(), ResultBuffer::new());
+        CellRun { task: self, watchdog, lines, began, buffer, pending: Vec::new(), quiet_rounds: 0, busy_rounds: 0 }
+            .run();
+    }
+
+    /// The directory of the cell's arm at `place`, after `reopened` others of it. All have names of one length: a longer path
+    /// takes longer to resolve.
+    fn arm_dir(&self, place: usize, reopened: u32) -> PathBuf {
+        self.dir.join(format!("arm{place:03}-{reopened:05}"))
+    }
+}
+
+impl<'a> CellRun<'a> {
+    fn run(mut self) {
+        let arms = self.task.arms.iter().enumerate();
+        let mut arms: Vec<MountedArm<'_>> = arms.map(|(place, arm)| self.mounted(place, arm)).collect();
+        if let Some(cpu) = arms.iter().find_map(|arm| arm.config.cpu)
             && let Err(error) = cpu::pin(cpu)
         {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
-        let arms = self.arms.iter().enumerate();
-        let mut arms: Vec<MountedArm<'_>> = arms.map(|(place, arm)| self.mounted(place, arm)).collect();
-        watchdog.shield();
+        self.watchdog.shield();
         for arm in &mut arms {
-            if self.ends(watchdog) {
+            if self.ends() {
                 break;
             }
-            watchdog.enter(SETUP_LIMIT);
+            self.watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
-                let passed = Passed::ended(Outcome::Setup, error);
-                self.send_failure(lines, arm.arm, 0, passed, began);
-                self.give_up(arm, watchdog);
+                self.send_failure(arm.arm, 0, Passed::ended(Outcome::Setup, error), self.began);
+                self.give_up(arm);
             }
         }
         // Pause only now: pausing one arm can stop the server that another arm opens on.
         arms.iter().for_each(|arm| self.pause(arm));
-        watchdog.leave();
-        if !self.ends(watchdog) {
-            watchdog.unshield();
+        self.watchdog.leave();
+        if !self.ends() {
+            self.watchdog.unshield();
         }
-        let mut gauge = Gauge::open(self.limits);
-        let mut buffer = ResultBuffer::new();
-        let first_timed = self.first_timed();
-        let mut pending: Vec<Pending> = Vec::new();
-        // Timed rounds in closed gauge windows: quiet ones, busy ones.
-        let mut rounds = (0, 0);
-        for (round, order) in (0..).zip(&self.orders) {
-            if self.ends(watchdog) {
+        let mut gauge = Gauge::open(self.task.rounds.limits);
+        let first_timed = self.task.rounds.first_timed();
+        for (round, order) in (0..).zip(&self.task.rounds.orders) {
+            if self.ends() {
                 break;
             }
-            if began.elapsed() >= self.slice && round >= first_timed + MIN_ROUNDS {
+            if self.began.elapsed() >= self.task.rounds.slice && round >= first_timed + MIN_ROUNDS {
                 if let Some(quiet) = gauge.window(true) {
-                    self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
+                    self.flush(&mut arms, quiet);
                 }
-                let repeats = (self.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
-                if rounds.0 >= MIN_ROUNDS || rounds.0 + rounds.1 >= MIN_ROUNDS + repeats {
+                let repeats = (self.task.rounds.limits.repeats * f64::from(MIN_ROUNDS)).ceil() as u32;
+                if self.quiet_rounds >= MIN_ROUNDS || self.quiet_rounds + self.busy_rounds >= MIN_ROUNDS + repeats {
                     break;
                 }
             }
@@ -215,30 +246,30 @@ impl CellTask {
                 break;
             }
             // A repeated round is of all arms.
-            let takes_part = |at: &usize| rounds.0 < MIN_ROUNDS || round.is_multiple_of(arms[*at].stride);
+            let takes_part = |at: &usize| self.quiet_rounds < MIN_ROUNDS || round.is_multiple_of(arms[*at].stride);
             let order: Vec<usize> = order.iter().copied().filter(takes_part).collect();
-            if self.state != CacheState::Hot {
-                self.fill_for_round(&mut arms, &order, round, watchdog, &mut buffer, lines);
+            if self.task.state != CacheState::Hot {
+                self.fill_for_round(&mut arms, &order, round);
             }
             let outside = gauge.before_round();
             for at in &order {
                 let arm = &mut arms[*at];
-                if self.state != CacheState::Hot {
-                    self.empty_caches(arm, round, watchdog, lines);
+                if self.task.state != CacheState::Hot {
+                    self.empty_caches(arm, round);
                 }
                 if arm.workspaces.is_none() {
                     continue;
                 }
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
-                let (passed, mut load) = self.pass(arm, round, &gauge, watchdog, clock, &mut buffer);
-                if passed.interrupted || self.ends(watchdog) {
-                    return self.take_down(arms, watchdog, lines, began);
+                let (passed, mut load) = self.pass(arm, round, &gauge);
+                if passed.interrupted || self.ends() {
+                    return self.take_down(arms);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
-                let is_lost = watchdog.killed().is_some()
+                let is_lost = self.watchdog.killed().is_some()
                     || matches!(passed.worst_outcome, Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _)));
-                pending.push(Pending {
+                self.pending.push(Pending {
                     arm: *at,
                     round,
                     passed,
@@ -248,78 +279,47 @@ impl CellTask {
                     is_warm_up,
                 });
                 if is_lost {
-                    self.give_up(arm, watchdog);
+                    self.give_up(arm);
                 }
             }
             if round == first_timed {
-                set_strides(&mut arms, &pending);
+                set_strides(&mut arms, &self.pending);
             }
             if let Some(quiet) = gauge.window(false) {
-                self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
+                self.flush(&mut arms, quiet);
             }
         }
         let quiet = gauge.window(true).unwrap_or(Ok(()));
-        self.flush(&mut arms, &mut pending, quiet, lines, &mut rounds);
-        self.take_down(arms, watchdog, lines, began);
-    }
-
-    /// The first timed round.
-    fn first_timed(&self) -> u32 {
-        u32::from(self.warms_up)
+        self.flush(&mut arms, quiet);
+        self.take_down(arms);
     }
 
     /// Whether no call may follow: the user ended the run, or the supervisor abandoned this thread.
-    fn ends(&self, watchdog: &Watchdog) -> bool {
-        self.interrupt.is_set() || watchdog.is_abandoned()
+    fn ends(&self) -> bool {
+        self.task.setup.interrupt.is_set() || self.watchdog.is_abandoned()
     }
 
-    /// The directory of the cell's arm at `place`, after `reopened` others of it. All have names of one length: a longer path
-    /// takes longer to resolve.
-    fn arm_dir(&self, place: usize, reopened: u32) -> PathBuf {
-        self.dir.join(format!("arm{place:03}-{reopened:05}"))
-    }
-
-    fn mounted<'a>(&'a self, place: usize, arm: &'a CellArm) -> MountedArm<'a> {
+    fn mounted(&self, place: usize, arm: &'a CellArm) -> MountedArm<'a> {
         let described = arm.backend.describe();
-        let access = arm.backend.access();
-        let script = &self.workload.script;
-        let known = &self.expectations;
-        let expectations = known.of(&self.workload, self.state, &described, access);
-        let is_restored = self.state == CacheState::Hot
-            && described.capabilities.holds_data
-            && matches!(access, Access::Paths | Access::Program)
-            && !is_reopened(script, &described);
+        let driver: Box<dyn Driver> = driver(&self.task.workload.script, &*arm.backend);
+        let known = &self.task.setup.expectations;
         MountedArm {
-            is_restored,
-            expectations,
+            expectations: known.of(&self.task.workload, self.task.state, &described, arm.backend.access()),
             place,
-            has_bucket: arm.backend.promises().machine_loss.is_some(),
             config: WorkspaceConfig {
-                dir: self.arm_dir(place, 0),
-                program: self.program.clone(),
+                dir: self.task.arm_dir(place, 0),
+                program: self.task.setup.program.clone(),
                 patience: DAEMON_PATIENCE,
-                cpu: self.cpu,
+                cpu: self.task.cpu.filter(|_| !driver.rules().needs_all_processors),
                 allow_other: false,
             },
             described,
+            driver,
             arm,
             workspaces: None,
-            empty: None,
-            subtrees: 0,
-            is_filled: false,
-            warmed: None,
-            kept_bytes: 0,
-            is_read_back: false,
-            times: BTreeMap::new(),
-            counted: Counted::default(),
-            ready_ns: Vec::new(),
-            timed_ns: 0,
-            memory: Memory::default(),
+            subtree: SubtreeState::default(),
+            totals: Totals::default(),
             counted_before: None,
-            // An external file system in the cell may use the same servers, so they keep running.
-            stops_servers: (arm.backend.promises().machine_loss.is_some()
-                && self.arms.iter().all(|arm| !arm.is_external))
-            .then_some(&*self.services),
             stride: 1,
         }
     }
@@ -327,169 +327,138 @@ impl CellTask {
     fn open(&self, arm: &mut MountedArm<'_>) -> io::Result<()> {
         std::fs::create_dir_all(&arm.config.dir)?;
         let mut workspaces = Workspaces::one(arm.arm.backend.open(&arm.config)?);
-        arm.note_ready(workspaces.first.time_to_ready());
-        if self.workload.script.needs_second_host() {
-            workspaces.add_second(&arm.config)?;
-        }
-        if arm.described.capabilities.changes_source && self.workload.script.tasks.is_none() {
-            workspaces.source = arm.arm.backend.source(&arm.config.dir).map(|source| source.path().to_owned());
-        }
-        arm.empty = workspaces.first.tools().map(|tools| tools.snapshot());
+        arm.totals.note_ready(workspaces.first.time_to_ready());
+        arm.driver.open(&mut workspaces, &*arm.arm.backend, &arm.config)?;
         arm.workspaces = Some(workspaces);
         Ok(())
     }
 
     /// In hot cells the daemon and the servers of an idle arm are stopped, so that no other arm pays for their
     /// background work. In lukewarm and cold cells they run on, to receive the kernel's FORGET requests.
-    fn pauses(&self) -> bool {
-        self.state == CacheState::Hot && !self.workload.script.needs_second_host()
+    fn pause(&self, arm: &MountedArm<'_>) {
+        if self.task.state == CacheState::Hot && !arm.driver.rules().runs_idle_arms {
+            self.signal(arm, Signal::STOP);
+        }
     }
 
-    fn pause(&self, arm: &MountedArm<'_>) {
-        if self.pauses() {
-            arm.signal(Signal::STOP);
-        }
+    fn resume(&self, arm: &MountedArm<'_>) {
+        self.signal(arm, Signal::CONT);
+    }
+
+    /// Sends `signal` to the arm's daemon, and to the S3 servers if its files are on them.
+    fn signal(&self, arm: &MountedArm<'_>, signal: Signal) {
+        let daemon = arm.workspaces.as_ref().and_then(|workspaces| workspaces.first.daemon());
+        // An external file system in the cell may use the same servers, so they keep running.
+        let signals_servers = arm.arm.has_bucket() && self.task.arms.iter().all(|arm| !arm.is_external);
+        let servers = if signals_servers { self.task.setup.services.s3.processes() } else { Vec::new() };
+        signal_all(servers.into_iter().chain(daemon), signal);
     }
 
     /// If preparing an arm failed, sends a sample with the error and gives the arm up.
-    fn or_give_up(
-        &self,
-        arm: &mut MountedArm<'_>,
-        prepared: io::Result<()>,
-        round: u32,
-        watchdog: &Watchdog,
-        lines: &Sender<Line>,
-        began: Instant,
-    ) {
-        let Err(error) = prepared else {
-            return;
-        };
-        let passed = self.failed_to_prepare(arm, &error, watchdog);
-        self.send_failure(lines, arm.arm, round, passed, began);
-        self.give_up(arm, watchdog);
+    fn or_give_up(&self, arm: &mut MountedArm<'_>, prepared: io::Result<()>, round: u32, began: Instant) {
+        if let Err(error) = prepared {
+            let passed = self.failed_to_prepare(arm, &error);
+            self.send_failure(arm.arm, round, passed, began);
+            self.give_up(arm);
+        }
     }
 
     /// Drops an arm's workspaces and excludes it from the rest of the cell. The other arms go on.
-    fn give_up(&self, arm: &mut MountedArm<'_>, watchdog: &Watchdog) {
-        resume(arm);
+    fn give_up(&self, arm: &mut MountedArm<'_>) {
+        self.resume(arm);
         arm.workspaces = None;
-        watchdog.mend();
+        self.watchdog.mend();
     }
 
-    fn failed_to_prepare(&self, arm: &mut MountedArm<'_>, error: &io::Error, watchdog: &Watchdog) -> Passed {
+    fn failed_to_prepare(&self, arm: &mut MountedArm<'_>, error: &io::Error) -> Passed {
         let exit_reason = arm.workspaces.as_mut().and_then(Workspaces::exit_reason);
-        let (outcome, why) = match (watchdog.killed(), exit_reason) {
-            (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
-            (None, Some(exit_reason)) => (Outcome::Crash, format!("; {exit_reason}")),
-            (None, None) => (Outcome::Setup, String::new()),
-        };
+        let (outcome, why) = failure(self.watchdog, exit_reason, Outcome::Setup);
         Passed::ended(outcome, format!("preparing the workspace: {error}{why}"))
     }
 
-    fn pass<C: Clock>(
-        &self,
-        arm: &mut MountedArm<'_>,
-        round: u32,
-        gauge: &Gauge,
-        watchdog: &Watchdog,
-        clock: &C,
-        buffer: &mut ResultBuffer,
-    ) -> (Passed, Load) {
-        let is_hot = self.state == CacheState::Hot;
-        let is_warm_up = round < self.first_timed();
-        resume(arm);
+    fn pass(&mut self, arm: &mut MountedArm<'_>, round: u32, gauge: &Gauge) -> (Passed, Load) {
+        let is_hot = self.task.state == CacheState::Hot;
+        let is_warm_up = round < self.task.rounds.first_timed();
+        let rules = arm.driver.rules();
+        self.resume(arm);
         if is_hot {
-            let waits_for_others = arm.expectations.syncs() || self.workload.script.runs_programs();
-            let mut prepared = self.freshen(arm, watchdog, buffer);
-            let is_warm = arm.warmed.is_some_and(|at| at.elapsed() < STAYS_HOT);
+            let waits_for_others = arm.expectations.syncs() || rules.syncs_first;
+            let mut prepared = self.freshen(arm);
+            let is_warm = arm.subtree.warmed.is_some_and(|at| at.elapsed() < STAYS_HOT);
             if !is_warm {
-                prepared = prepared.and_then(|()| self.warm(arm, watchdog, buffer));
+                prepared = prepared.and_then(|()| self.warm(arm));
             }
             if waits_for_others {
-                // Other arms' dirty pages must not lengthen this arm's syncs, or the long passes of programs.
+                // Other arms' dirty pages must not lengthen this arm's calls.
                 prepared = prepared.and_then(|()| {
-                    watchdog.enter(SETUP_LIMIT);
-                    Ok(rustix::fs::syncfs(std::fs::File::open(&self.dir)?)?)
+                    self.watchdog.enter(SETUP_LIMIT);
+                    Ok(rustix::fs::syncfs(std::fs::File::open(&self.task.dir)?)?)
                 });
             }
             if let Err(error) = prepared {
-                let passed = self.failed_to_prepare(arm, &error, watchdog);
+                let passed = self.failed_to_prepare(arm, &error);
                 return (passed, Load::default());
             }
         }
-        watchdog.leave();
+        self.watchdog.leave();
         let Some(workspaces) = &mut arm.workspaces else {
             return (Passed::ended(Outcome::Setup, "the workspace is gone"), Load::default());
         };
-        workspaces.answer_for(watchdog);
+        workspaces.answer_for(self.watchdog);
         let is_due = round.is_multiple_of(READ_BACK_EVERY) && !arm.expectations.is_read_back_once();
-        let reads_back = !arm.is_read_back || is_due;
+        let reads_back = !arm.subtree.is_read_back || is_due;
         let pass = Pass {
             expectations: &arm.expectations,
-            program: &self.program,
             backend: &arm.described,
-            has_bucket: arm.has_bucket,
-            state: self.state,
+            has_bucket: arm.arm.has_bucket(),
+            state: self.task.state,
             slowed_percent: arm.arm.slowed_percent,
-            task_context: self.workload.script.tasks.as_ref().map(|tasks| TaskContext {
-                tasks,
-                shown: arm.arm.backend.source(&arm.config.dir),
-                dir: &arm.config.dir,
-                has_programs: missing_programs().is_none(),
-            }),
             counting: match (is_hot, is_warm_up) {
-                // The agent does not make the requests for copies and polls between tasks.
-                _ if self.workload.script.tasks.is_some() => Counting::Never,
+                _ if rules.is_uncounted => Counting::Never,
                 (true, true) => Counting::Now,
                 // Without a warm-up pass, the first timed pass is counted.
-                (true, false) if !self.warms_up && round == 0 => Counting::Now,
+                (true, false) if !self.task.rounds.warm_up && round == 0 => Counting::Now,
                 (true, false) => Counting::Never,
                 (false, _) => Counting::Since(arm.counted_before.take()),
             },
-            access: arm.arm.backend.access(),
-            // A warm-up pass starts with cold caches. A client in this process has no cache to prove. The disk reads of
-            // a program are not counted, so a proof would hold for arms with a daemon alone.
-            proves_state: !is_warm_up
-                && arm.arm.backend.access() != Access::Client
-                && self.workload.script.tasks.is_none()
-                && !self.workload.script.runs_programs(),
+            // A warm-up pass starts with cold caches.
+            proves_state: !is_warm_up && !rules.is_unproved,
             reads_back,
-            call_timeout: self.call_timeout,
-            interrupt: &self.interrupt,
+            call_timeout: self.task.call_timeout,
+            interrupt: &self.task.setup.interrupt,
         };
         let reading = gauge.begin();
         let mut load = Load::default();
-        let mut passed = pass.run(workspaces, watchdog, clock, buffer, &mut || {
-            let waits_for_disk = !is_hot
-                || arm.expectations.syncs()
-                || arm.expectations.changes()
-                || self.workload.script.tasks.is_some();
+        let mut passed = pass.run(&*arm.driver, workspaces, self.watchdog, &self.began, &mut self.buffer, &mut || {
+            let waits_for_disk =
+                !is_hot || arm.expectations.syncs() || arm.expectations.changes() || rules.waits_for_disk;
             load = gauge.end(&reading, arm.described.daemons == 0, waits_for_disk);
         });
         if let Some(daemon) = workspaces.first.daemon() {
-            arm.memory = system::process_memory(daemon);
+            arm.totals.memory = system::process_memory(daemon);
         }
         if let Some(cold) = passed.not_hot.take() {
             // A pass that was not hot counts as one on a busy machine.
             load.busy.get_or_insert(cold);
         }
         let went_wrong = passed.worst_outcome.is_some();
-        arm.is_filled &= !went_wrong;
-        arm.is_read_back |= reads_back && !went_wrong;
+        let subtree = &mut arm.subtree;
+        subtree.is_filled &= !went_wrong;
+        subtree.is_read_back |= reads_back && !went_wrong;
         // Reading a file makes the kernel forget its access time, and with it the attributes that the next pass asks for.
-        let is_as_before = arm.is_filled && !arm.expectations.changes() && !reads_back;
-        arm.warmed = is_as_before.then(Instant::now);
+        let is_as_before = subtree.is_filled && !arm.expectations.changes() && !reads_back;
+        subtree.warmed = is_as_before.then(Instant::now);
         self.pause(arm);
         (passed, load)
     }
 
-    fn take_down(&self, arms: Vec<MountedArm<'_>>, watchdog: &Watchdog, lines: &Sender<Line>, began: Instant) {
-        watchdog.shield();
-        arms.iter().for_each(resume);
+    fn take_down(&self, arms: Vec<MountedArm<'_>>) {
+        self.watchdog.shield();
+        arms.iter().for_each(|arm| self.resume(arm));
         for mut arm in arms {
-            watchdog.independent();
-            watchdog.enter(SETUP_LIMIT);
-            if arm.has_bucket && arm.described.capabilities.counts_requests {
+            self.watchdog.independent();
+            self.watchdog.enter(SETUP_LIMIT);
+            if arm.arm.has_bucket() && arm.described.capabilities.counts_requests {
                 // Skip the orderly close: it would upload files that no later pass reads.
                 arm.workspaces = None;
             }
@@ -497,41 +466,24 @@ impl CellTask {
             let closed = arm.workspaces.take().map(|workspaces| workspaces.close());
             let stored_bytes = matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.config.dir));
             if let Some(Err(error)) = closed
-                && !self.interrupt.is_set()
+                && !self.task.setup.interrupt.is_set()
             {
                 let passed = Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
-                self.send_failure(lines, arm.arm, 0, passed, began);
+                self.send_failure(arm.arm, 0, passed, self.began);
             }
-            watchdog.leave();
-            let latencies = arm.times.iter().filter_map(|(kind, times)| {
-                let packed = Latencies::new(times).ok()?;
-                Some((kind.to_string(), packed))
-            });
+            self.watchdog.leave();
             let cell = CellEpoch {
-                v: SCHEMA_VERSION,
-                epoch: self.epoch,
+                epoch: self.task.epoch,
                 arm: arm.arm.name.clone(),
-                workload: self.workload.name.clone(),
-                state: self.state_name.clone(),
-                latencies: latencies.collect(),
-                counted: arm.counted,
-                memory: arm.memory,
+                workload: self.task.workload.name.clone(),
+                state: self.task.state_name.clone(),
                 stored_bytes,
-                ready_ns: arm.ready_ns,
-                took_ms: began.elapsed().as_millis() as u64,
-                timed_us: arm.timed_ns / 1000,
+                took_ms: self.began.elapsed().as_millis() as u64,
+                ..arm.totals.into()
             };
-            let _ = lines.send(Line::Cell(Box::new(cell)));
+            let _ = self.lines.send(Line::Cell(Box::new(cell)));
         }
     }
-}
-
-/// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A
-/// second host may show a new directory only after minutes, but it shows the root from the start. A source has the
-/// directories of a controller, and no others for passes.
-fn is_reopened(script: &Script, backend: &Description) -> bool {
-    let capabilities = backend.capabilities;
-    capabilities.guesses_content || capabilities.changes_source || script.needs_second_host()
 }
 
 /// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed
@@ -549,24 +501,6 @@ fn set_strides(arms: &mut [MountedArm<'_>], passes: &[Pending]) {
     }
 }
 
-impl MountedArm<'_> {
-    fn note_ready(&mut self, ready: Duration) {
-        if !ready.is_zero() {
-            self.ready_ns.push(ready.as_nanos() as u64);
-        }
-    }
-
-    /// Sends `signal` to the arm's daemon, and to the S3 servers if they stop with it.
-    fn signal(&self, signal: Signal) {
-        let daemon = self.workspaces.as_ref().and_then(|workspaces| workspaces.first.daemon());
-        let servers = match self.stops_servers {
-            Some(services) => services.s3.processes(),
-            None => Vec::new(),
-        };
-        signal_all(servers.into_iter().chain(daemon), signal);
-    }
-}
-
 /// Sends a signal to processes. Errors are ignored: the next call that needs an ended process reports it.
 pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
     for pid in processes {
@@ -574,10 +508,6 @@ pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
             let _ = kill_process(pid, signal);
         }
     }
-}
-
-fn resume(arm: &MountedArm<'_>) {
-    arm.signal(Signal::CONT);
 }
 
 /// Bytes that a pass leaves on the scratch, estimated from its script.

@@ -7,15 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arms::backend::DEFINITION;
-use arms::services::Services;
 use rundir::{Epoch, Outcome, Placement, Plan, SCHEMA_VERSION, Sample, Section, cache_state};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
 
-use crate::cell::{CellArm, CellTask, Line, signal_all};
-use crate::interrupt::Interrupt;
-use crate::pass::ExpectationsCache;
+use crate::cell::{CellArm, CellTask, Line, Rounds, RunSetup, signal_all};
 use crate::plan::LiveArm;
 use crate::quiet::{Gauge, Ticks};
 use crate::schedule::{PlannedCell, orders};
@@ -55,20 +52,12 @@ pub struct Machine {
     pub workloads: Vec<Arc<Workload>>,
     /// The disk of the workspaces.
     pub scratch: ScratchDisk,
-    /// The ctxbench binary.
-    pub program: PathBuf,
-    /// Ends the run.
-    pub interrupt: Interrupt,
+    /// What its cells have in common.
+    pub setup: RunSetup,
     /// The processors that client and daemons may share. Epochs use them in turn.
     pub cpus: Vec<usize>,
-    /// When the run started.
-    pub started: Instant,
     /// The epoch that is being measured.
     pub epoch: Option<UnderWay>,
-    /// The servers that the backends share.
-    pub services: Arc<Services>,
-    /// The results that passes must have.
-    pub expectations: Arc<ExpectationsCache>,
 }
 
 /// An epoch under way on this machine.
@@ -127,8 +116,8 @@ impl Machine {
         let name = &plan.workloads[cell.workload].states[cell.state];
         let state = cache_state(name);
         let state = workload.states.iter().find(|own| own.name() == state)?;
-        let warms_up = section.warm_up && *state == CacheState::Hot;
-        let rounds = section.rounds.saturating_add(u32::from(warms_up));
+        let warm_up = section.warm_up && *state == CacheState::Hot;
+        let rounds = section.rounds.saturating_add(u32::from(warm_up));
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
             is_external: plan.arms[*at].backend.versions.contains_key(DEFINITION),
@@ -136,24 +125,16 @@ impl Machine {
             slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),
         });
         Some(CellTask {
+            setup: self.setup.clone(),
             epoch,
             workload: Arc::clone(workload),
             state: *state,
             state_name: name.clone(),
-            warms_up,
             arms: arms.collect(),
-            orders: orders(plan, epoch, cell, rounds),
+            rounds: Rounds { orders: orders(plan, epoch, cell, rounds), warm_up, slice, limits: plan.limits },
             dir,
-            program: self.program.clone(),
-            // Parallel client processes need all processors.
-            cpu: self.epoch.as_ref().and_then(|epoch| epoch.cpu).filter(|_| !workload.script.has_clients()),
+            cpu: self.epoch.as_ref().and_then(|epoch| epoch.cpu),
             call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
-            slice,
-            limits: plan.limits,
-            interrupt: self.interrupt.clone(),
-            run_started: self.started,
-            services: Arc::clone(&self.services),
-            expectations: Arc::clone(&self.expectations),
         })
     }
 }
@@ -185,8 +166,8 @@ impl Lab for Machine {
         let lost = match std::fs::create_dir(&dir) {
             Err(error) => Some((Outcome::Infra, format!("creating {}: {error}", dir.display()))),
             Ok(()) => {
-                let done = supervise(&self.interrupt, move |watchdog| {
-                    task.run(watchdog, &Instant::now(), &sender);
+                let done = supervise(&self.setup.interrupt, move |watchdog| {
+                    task.run(watchdog, &sender);
                 });
                 match done {
                     Ok(()) => None,
@@ -201,7 +182,7 @@ impl Lab for Machine {
             }
         };
         result.lines.extend(lines.try_iter());
-        if self.interrupt.is_set() {
+        if self.setup.interrupt.is_set() {
             return None;
         }
         let is_lost = lost.is_some();
@@ -219,7 +200,7 @@ impl Lab for Machine {
         if is_lost {
             // Mounts in `dir` may still hang. The scratch detaches them when the epoch ends.
             // The abandoned cell may have stopped the servers, which other cells need.
-            signal_all(self.services.s3.processes(), Signal::CONT);
+            signal_all(self.setup.services.s3.processes(), Signal::CONT);
         } else if let Err(error) = std::fs::remove_dir_all(&dir) {
             tracing::warn!("removing {}: {error}", dir.display());
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arms::backend::{Access, Backend, Unavailable, Versions};
+use arms::backend::{Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
     Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, Skipped,
@@ -18,10 +18,8 @@ use workloads::script::{FileOp, Script};
 use workloads::suite::{Suite, SuiteSection};
 
 use crate::cell::SETTLING;
-use crate::pass::{unsupported_by_program, unsupported_in_tasks};
+use crate::pass::{Driver, driver, unsupported_in_tasks};
 use crate::schedule::all_cells;
-use replay::in_process;
-use replay::tools::unsupported;
 use replay::{program, program_directories};
 
 /// The baseline: the backend that the others are compared with.
@@ -355,42 +353,6 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
     if !described.capabilities.holds_data && !workload.fits_fixed_tree {
         return Some(format!("{name} holds no data; it takes part only in workloads whose names and bytes are fixed"));
     }
-    match arm.backend.access() {
-        Access::Paths => {}
-        Access::Client => {
-            if let Some(reason) = in_process::unsupported(&workload.script) {
-                return Some(format!("{name}: {reason}"));
-            }
-            if state == CacheState::Lukewarm {
-                return Some(format!("{name} keeps no data, so there is no cache to empty"));
-            }
-        }
-        Access::Program => {
-            if let Some(reason) = unsupported_by_program(&workload.script) {
-                return Some(format!("{name}: {reason}"));
-            }
-            if state != CacheState::Hot {
-                return Some(format!("nothing proves the cache state that {name} meets"));
-            }
-        }
-        Access::Tools => {
-            if workload.name.starts_with("micro/") {
-                return Some(format!("{name} is reached by tool calls only: it has no path for a POSIX operation"));
-            }
-            if let Some(reason) = unsupported(&workload.script) {
-                return Some(format!("{name}: {reason}"));
-            }
-            if state != CacheState::Hot {
-                return Some(format!("{name} is in the agent's own memory, so there is no cache to empty"));
-            }
-        }
-    }
-    if let Some(reason) = missing_program(&workload.needs) {
-        return Some(reason);
-    }
-    if described.capabilities.guesses_content && workload.script.runs_programs() {
-        return Some(format!("{name} asks a model whenever a program reads a file"));
-    }
     let reads = content_reads(&workload.script);
     if described.capabilities.guesses_content && reads > GUESSES_MAX {
         return Some(format!(
@@ -402,19 +364,15 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
     {
         return Some(reason);
     }
+    let driver: Box<dyn Driver> = driver(&workload.script, &*arm.backend);
+    if let Some(reason) = driver.unsupported(workload, state, &described) {
+        return Some(reason);
+    }
+    if let Some(reason) = missing_program(&workload.needs) {
+        return Some(reason);
+    }
     if workload.asks && !described.capabilities.answers_requests {
         return Some(format!("{name} only holds files, and answers no search requests"));
-    }
-    if workload.script.needs_second_host() && !described.capabilities.several_hosts {
-        return Some(match described.mounts {
-            0 => format!("{name} keeps its files on one machine: no other host sees them"),
-            _ => format!("{name} allows one mount at a time: a second mount is refused, or shows none of the files"),
-        });
-    }
-    if described.capabilities.is_practice && workload.script.waits_for_second_host() {
-        return Some(format!(
-            "{name} copies by a schedule, which no run waits for, so the delay of a note is computed and not measured"
-        ));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("{name} loses its data when its daemon stops"));

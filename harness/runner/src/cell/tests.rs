@@ -1,11 +1,13 @@
 //! Tests of cells over plain directories: the passes, their order, and failing arms.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-use workloads::script::{Host, Script};
+use rundir::Counted;
+use workloads::script::{CallKind, Host, Script};
 
 use super::*;
 use crate::supervise::supervise;
@@ -45,19 +47,23 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
         workload: Arc::new(workload(script)),
         state: CacheState::Hot,
         state_name: "hot".to_owned(),
-        warms_up: true,
         arms,
-        orders: vec![order; rounds],
+        rounds: Rounds {
+            orders: vec![order; rounds],
+            warm_up: true,
+            slice: Duration::from_secs(60),
+            limits: no_limits(),
+        },
         dir: PathBuf::new(),
-        program: "/nonexistent".into(),
         cpu: None,
         call_timeout: Duration::from_secs(10),
-        slice: Duration::from_secs(60),
-        limits: no_limits(),
-        interrupt: Interrupt::never(),
-        run_started: Instant::now(),
-        services: Arc::default(),
-        expectations: Arc::default(),
+        setup: RunSetup {
+            program: "/nonexistent".into(),
+            interrupt: Interrupt::never(),
+            started: Instant::now(),
+            services: Arc::default(),
+            expectations: Arc::default(),
+        },
     }
 }
 
@@ -72,9 +78,9 @@ impl Found {
         let dir = tempfile::tempdir().unwrap();
         let task = CellTask { dir: dir.path().to_owned(), ..task };
         let (sender, lines) = channel();
-        let interrupt = task.interrupt.clone();
+        let interrupt = task.setup.interrupt.clone();
         supervise(&interrupt, move |watchdog| {
-            task.run(watchdog, &Instant::now(), &sender);
+            task.run(watchdog, &sender);
         })
         .unwrap();
         let (mut samples, mut cells) = (Vec::new(), Vec::new());
@@ -135,11 +141,9 @@ fn the_files_of_all_arms_have_paths_of_one_length() {
 
 #[test]
 fn without_a_warm_up_the_first_round_of_a_hot_cell_is_timed_and_counted() {
-    let found = Found::of(CellTask {
-        warms_up: false,
-        state_name: "hot-shared-cpu".to_owned(),
-        ..task(two_reads(), vec![arm("one", None), arm("two", None)], 1)
-    });
+    let mut cell = task(two_reads(), vec![arm("one", None), arm("two", None)], 1);
+    cell.rounds.warm_up = false;
+    let found = Found::of(CellTask { state_name: "hot-shared-cpu".to_owned(), ..cell });
     assert_eq!(found.samples.len(), 2);
     for sample in &found.samples {
         assert!(!sample.warm_up && sample.state == "hot-shared-cpu", "{sample:?}");
@@ -155,10 +159,9 @@ fn without_a_warm_up_the_first_round_of_a_hot_cell_is_timed_and_counted() {
 #[test]
 fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
     let orders = vec![vec![1, 0], vec![0, 1], vec![1, 0], vec![0, 1]];
-    let found = Found::of(CellTask {
-        orders: orders.clone(),
-        ..task(two_reads(), vec![arm("one", None), arm("two", None)], 4)
-    });
+    let mut cell = task(two_reads(), vec![arm("one", None), arm("two", None)], 4);
+    cell.rounds.orders.clone_from(&orders);
+    let found = Found::of(cell);
     let played: Vec<(u32, &str)> = found.samples.iter().map(|sample| (sample.round, sample.arm.as_str())).collect();
     let names = ["one", "two"];
     let expected: Vec<(u32, &str)> =
@@ -237,8 +240,9 @@ fn a_cold_arm_gets_its_daemon_just_before_its_pass_and_after_the_pass_of_the_arm
         ..BrokenBackend::default()
     };
     let arms = vec![arm("one", noting()), arm("other", noting())];
-    let cold = task(two_reads(), arms, 1);
-    Found::of(CellTask { state: CacheState::Cold, state_name: "cold".to_owned(), warms_up: false, ..cold });
+    let mut cold = task(two_reads(), arms, 1);
+    cold.rounds.warm_up = false;
+    Found::of(CellTask { state: CacheState::Cold, state_name: "cold".to_owned(), ..cold });
     let mut events = EVENTS.lock().unwrap().clone();
     // Filling a workspace asks for its daemon, too.
     events.drain(..events.iter().position(|event| event.starts_with("start")).unwrap());
@@ -334,8 +338,9 @@ fn a_two_host_cell_opens_a_workspace_for_each_pass() {
 #[test]
 fn no_round_begins_after_the_slice_but_one_is_always_timed() {
     let rounds = |slice| {
-        let found = Found::of(CellTask { slice, ..task(two_reads(), vec![arm("direct", None)], 1_000_000) });
-        found.samples.len()
+        let mut cell = task(two_reads(), vec![arm("direct", None)], 1_000_000);
+        cell.rounds.slice = slice;
+        Found::of(cell).samples.len()
     };
     assert_eq!(rounds(Duration::ZERO), 2);
     let began = Instant::now();
@@ -352,13 +357,10 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
         ..no_limits()
     };
     let rounds = |repeats| {
-        let found = Found::of(CellTask {
-            slice: Duration::ZERO,
-            limits: Limits { repeats, ..busy },
-            // A round is longer than a gauge window, so that each one is judged at once.
-            workload: Arc::new(workload(with_pause(two_reads()))),
-            ..task(two_reads(), vec![arm("direct", None)], 100)
-        });
+        // A round is longer than a gauge window, so that each one is judged at once.
+        let mut cell = task(with_pause(two_reads()), vec![arm("direct", None)], 100);
+        (cell.rounds.slice, cell.rounds.limits) = (Duration::ZERO, Limits { repeats, ..busy });
+        let found = Found::of(cell);
         assert_eq!(found.timed("direct", "read"), 0);
         let is_busy = |sample: &Sample| sample.load.busy.is_some();
         assert!(found.samples.iter().all(is_busy));
@@ -380,10 +382,9 @@ fn with_pause(mut script: Script) -> Script {
 
 #[test]
 fn an_interrupted_cell_makes_no_pass() {
-    let found = Found::of(CellTask {
-        interrupt: Interrupt::of(Arc::new(AtomicBool::new(true))),
-        ..task(two_reads(), vec![arm("direct", None)], 3)
-    });
+    let mut cell = task(two_reads(), vec![arm("direct", None)], 3);
+    cell.setup.interrupt = Interrupt::of(Arc::new(AtomicBool::new(true)));
+    let found = Found::of(cell);
     assert!(found.samples.is_empty());
 }
 

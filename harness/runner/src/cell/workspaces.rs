@@ -1,38 +1,39 @@
 //! Prepares a cell's workspaces for a pass: fills or restores a subtree and sets the cache state.
 
-use arms::backend::drop_machine_caches;
-use workloads::path::WorkspacePath;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::*;
+use arms::backend::drop_machine_caches;
+use rundir::DaemonCounters;
+use workloads::definition::CacheState;
+use workloads::script::FileOp;
+
+use super::{CellRun, KEPT_BYTES, MountedArm, SETTLING, SETUP_LIMIT, SubtreeState, pass_bytes};
+use crate::interrupt::Interrupt;
+use crate::pass::{self, Steps, Workspaces, start_model};
+use crate::supervise::Watchdog;
 
 /// The name of an arm's subtree number `number`. All have one length, as arms may be at different numbers in a round.
 pub fn subtree_name(number: u32) -> String {
     format!("p{number:05}")
 }
 
-impl CellTask {
+impl CellRun<'_> {
     /// Fills the workspaces of a round's arms and syncs them. In cold cells it stops their daemons.
-    pub(super) fn fill_for_round(
-        &self,
-        arms: &mut [MountedArm<'_>],
-        order: &[usize],
-        round: u32,
-        watchdog: &Watchdog,
-        buffer: &mut ResultBuffer,
-        lines: &Sender<Line>,
-    ) {
+    pub(super) fn fill_for_round(&mut self, arms: &mut [MountedArm<'_>], order: &[usize], round: u32) {
         let began = Instant::now();
-        let is_cold = self.state == CacheState::Cold;
+        let is_cold = self.task.state == CacheState::Cold;
         for at in order {
             let arm = &mut arms[*at];
             if arm.workspaces.is_none() {
                 continue;
             }
-            let ready = self.freshen(arm, watchdog, buffer).and_then(|()| {
+            let ready = self.freshen(arm).and_then(|()| {
                 let Some(workspaces) = &mut arm.workspaces else {
                     return Ok(());
                 };
-                watchdog.enter(SETUP_LIMIT);
+                self.watchdog.enter(SETUP_LIMIT);
                 // Drain write-back of the preparation before the pass.
                 workspaces.first.sync()?;
                 workspaces.first.drop_own_caches()?;
@@ -43,168 +44,134 @@ impl CellTask {
                     false => pass::counters(&mut *workspaces.first).map_err(io::Error::other)?,
                 };
                 if is_cold {
-                    watchdog.independent();
+                    self.watchdog.independent();
                     workspaces.first.stop()?;
                 }
                 Ok(())
             });
-            self.or_give_up(arm, ready, round, watchdog, lines, began);
+            self.or_give_up(arm, ready, round, began);
         }
-        watchdog.leave();
+        self.watchdog.leave();
     }
 
     /// Drops the kernel's caches before an arm's pass: the arm before it has read metadata of the file system that all arms
     /// share. In a cold cell the arm then gets a new daemon.
-    pub(super) fn empty_caches(&self, arm: &mut MountedArm<'_>, round: u32, watchdog: &Watchdog, lines: &Sender<Line>) {
+    pub(super) fn empty_caches(&self, arm: &mut MountedArm<'_>, round: u32) {
         let began = Instant::now();
         let Some(workspaces) = &mut arm.workspaces else {
             return;
         };
         // If dropping the caches hangs, the mount that causes it is unknown: the watchdog must kill none.
-        watchdog.independent();
-        watchdog.enter(SETUP_LIMIT);
-        let mut emptied = drop_machine_caches(&self.dir);
-        if self.state == CacheState::Cold && emptied.is_ok() {
-            watchdog.enter(SETUP_LIMIT);
+        self.watchdog.independent();
+        self.watchdog.enter(SETUP_LIMIT);
+        let mut emptied = drop_machine_caches(&self.task.dir);
+        if self.task.state == CacheState::Cold && emptied.is_ok() {
+            self.watchdog.enter(SETUP_LIMIT);
             emptied = workspaces.first.start();
             if emptied.is_ok() {
                 let ready = workspaces.first.time_to_ready();
-                arm.note_ready(ready);
+                arm.totals.note_ready(ready);
             }
         }
-        self.or_give_up(arm, emptied, round, watchdog, lines, began);
-        watchdog.leave();
+        self.or_give_up(arm, emptied, round, began);
+        self.watchdog.leave();
         std::thread::sleep(SETTLING);
     }
 
     /// Gives an arm the first files of the script. If calls change files, undoes them or fills a fresh subtree.
-    pub(super) fn freshen(
-        &self,
-        arm: &mut MountedArm<'_>,
-        watchdog: &Watchdog,
-        buffer: &mut ResultBuffer,
-    ) -> io::Result<()> {
-        let script = &self.workload.script;
-        let is_reopened = is_reopened(script, &arm.described);
+    pub(super) fn freshen(&mut self, arm: &mut MountedArm<'_>) -> io::Result<()> {
+        let script = &*self.task.workload.script;
+        let capabilities = arm.described.capabilities;
+        let rules = arm.driver.rules();
+        // A model sees the paths, so they must be the same in every pass. A source has the directories of a controller, and no
+        // others for passes.
+        let keeps_root = !rules.lacks_paths && (capabilities.guesses_content || capabilities.changes_source);
+        let is_reopened = rules.reopens || keeps_root;
         let Some(workspaces) = &arm.workspaces else {
             return Ok(());
         };
-        workspaces.answer_for(watchdog);
-        // A pass of tasks fills its source itself.
-        if script.tasks.is_some() || (arm.is_filled && !arm.expectations.changes()) {
+        workspaces.answer_for(self.watchdog);
+        if arm.subtree.is_filled && !arm.expectations.changes() {
             return Ok(());
         }
-        if arm.is_filled
-            && arm.is_restored
+        if arm.subtree.is_filled
+            && (self.task.state == CacheState::Hot && capabilities.holds_data && !rules.lacks_paths && !is_reopened)
             && let Some(restoration) = arm.expectations.restoration()
         {
-            let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
-            return self.steps(&root, watchdog, buffer).restore(restoration);
+            return self.steps(&workspaces.mounted()).restore(restoration);
         }
-        if is_reopened && arm.subtrees > 0 {
+        if is_reopened && arm.subtree.number > 0 {
             if let Some(workspaces) = arm.workspaces.take() {
-                watchdog.independent();
-                watchdog.enter(SETUP_LIMIT);
+                self.watchdog.independent();
+                self.watchdog.enter(SETUP_LIMIT);
                 workspaces.close()?;
             }
-            arm.config.dir = self.arm_dir(arm.place, arm.subtrees);
+            arm.config.dir = self.task.arm_dir(arm.place, arm.subtree.number);
             self.open(arm)?;
         }
+        arm.subtree.number += 1;
+        arm.subtree.is_filled = true;
         let Some(workspaces) = &mut arm.workspaces else {
             return Ok(());
         };
-        workspaces.answer_for(watchdog);
-        arm.subtrees += 1;
-        arm.is_filled = true;
-        if !arm.described.capabilities.holds_data {
+        workspaces.answer_for(self.watchdog);
+        if !capabilities.holds_data {
             return Ok(());
         }
-        if let Some(client) = workspaces.first.client() {
-            let subtree = subtree_name(arm.subtrees);
-            watchdog.enter(SETUP_LIMIT);
-            let files = script.files.iter();
-            let files = files.map(|(path, content)| (format!("{subtree}/{path}"), &content[..]));
-            client.fill(&files.collect::<Vec<_>>())?;
-            workspaces.subtree = PathBuf::from(subtree);
-            return Ok(());
-        }
-        if let Some(tools) = workspaces.first.tools() {
-            if let Some(empty) = &arm.empty {
-                tools.restore(empty)?;
-            }
-            for (path, content) in &script.files {
-                tools.write_file(path.as_str(), content).map_err(io::Error::other)?;
-            }
-            return Ok(());
-        }
-        let root = workspaces.first.root().to_owned();
-        watchdog.enter(SETUP_LIMIT);
+        self.watchdog.enter(SETUP_LIMIT);
         if !is_reopened {
-            self.remove_old(arm, &root)?;
+            if !rules.lacks_paths {
+                self.remove_old(&mut arm.subtree, workspaces)?;
+            }
+            workspaces.subtree = PathBuf::from(subtree_name(arm.subtree.number));
         }
-        let Some(workspaces) = &mut arm.workspaces else {
-            return Ok(());
-        };
-        if !is_reopened {
-            workspaces.subtree = PathBuf::from(subtree_name(arm.subtrees));
-            std::fs::create_dir(root.join(&workspaces.subtree))?;
+        let files = workspaces.files();
+        arm.driver.fill(workspaces, script, &mut self.steps(&files))?;
+        if self.task.workload.asks {
+            wait_until_embedded(&workspaces.mounted(), self.watchdog, &self.task.setup.interrupt)?;
         }
-        self.steps(&workspaces.files(), watchdog, buffer).fill(script)?;
-        if self.workload.asks {
-            let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
-            wait_until_embedded(&root, watchdog, &self.interrupt)?;
-        }
-        if self.state != CacheState::Hot {
-            self.warm(arm, watchdog, buffer)?;
+        if self.task.state != CacheState::Hot {
+            self.warm(arm)?;
         }
         Ok(())
     }
 
-    fn steps<'a>(&self, root: &'a Path, watchdog: &'a Watchdog, buffer: &'a mut ResultBuffer) -> Steps<'a> {
-        Steps { root, watchdog, limit: 2 * self.call_timeout, buffer }
+    fn steps<'s>(&'s mut self, root: &'s Path) -> Steps<'s> {
+        Steps { root, watchdog: self.watchdog, limit: 2 * self.task.call_timeout, buffer: &mut self.buffer }
     }
 
     /// Removes the subtrees of finished passes once they hold more than [`KEPT_BYTES`].
-    pub(super) fn remove_old(&self, arm: &mut MountedArm<'_>, root: &Path) -> io::Result<()> {
-        let Some(workspaces) = &arm.workspaces else {
-            return Ok(());
-        };
+    fn remove_old(&self, subtree: &mut SubtreeState, workspaces: &Workspaces) -> io::Result<()> {
         if workspaces.subtree.as_os_str().is_empty() {
             return Ok(());
         }
-        arm.kept_bytes += pass_bytes(&self.workload);
-        if arm.kept_bytes <= KEPT_BYTES {
+        subtree.kept_bytes += pass_bytes(&self.task.workload);
+        if subtree.kept_bytes <= KEPT_BYTES {
             return Ok(());
         }
-        for entry in std::fs::read_dir(root)? {
+        for entry in std::fs::read_dir(workspaces.first.root())? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 std::fs::remove_dir_all(entry.path())?;
             }
         }
-        arm.kept_bytes = 0;
+        subtree.kept_bytes = 0;
         Ok(())
     }
 
-    pub(super) fn warm(
-        &self,
-        arm: &mut MountedArm<'_>,
-        watchdog: &Watchdog,
-        buffer: &mut ResultBuffer,
-    ) -> io::Result<()> {
-        let script = &self.workload.script;
+    pub(super) fn warm(&mut self, arm: &mut MountedArm<'_>) -> io::Result<()> {
+        let script = &*self.task.workload.script;
         let capabilities = arm.described.capabilities;
-        let Some(workspaces) = &mut arm.workspaces else {
+        let Some(workspaces) = &arm.workspaces else {
             return Ok(());
         };
         // A backend without data has nothing to warm, and one without paths has no kernel cache.
-        let has_paths = matches!(arm.arm.backend.access(), Access::Paths | Access::Program);
-        if !capabilities.holds_data || !has_paths {
+        if !capabilities.holds_data || arm.driver.rules().lacks_paths {
             return Ok(());
         }
-        let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
+        let root = workspaces.mounted();
         let mut model = start_model(script, &arm.described);
-        let mut steps = self.steps(&root, watchdog, buffer);
+        let mut steps = self.steps(&root);
         if workspaces.source.is_some() {
             return steps.warm_up_among_others(script);
         }

@@ -1,23 +1,20 @@
-//! The one or two mounts of an arm. Counts the lines that two hosts added to shared files.
+//! The one or two mounts of an arm, and operations outside the clock that fill, restore and warm them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arms::backend::{Workspace, WorkspaceConfig};
-use fuse::attribute;
-use rundir::{Outcome, Settled};
+use replay::{Observed, OpenFileTable, ResultBuffer, perform, prepare, verify};
+use rundir::Outcome;
 use rustix::io::Errno;
+use workloads::model::{Expected, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, FileOp, Host};
+use workloads::script::{Bytes, FileOp, Host, Script};
 
-use crate::interrupt::Interrupt;
 use crate::supervise::Watchdog;
-use replay::{OpenFileTable, ResultBuffer, only_lines, perform, prepare};
-
-/// Pause between comparisons of two hosts.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The mount of an arm, a second one if the script needs two hosts, and the subtree in which a pass works.
 pub struct Workspaces {
@@ -31,19 +28,6 @@ pub struct Workspaces {
     pub source: Option<PathBuf>,
 }
 
-/// Why the lines could not be counted.
-#[derive(Debug)]
-pub(super) struct Trouble {
-    pub(super) outcome: Outcome,
-    pub(super) reason: String,
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Self { outcome: Outcome::Errno, reason: error.to_string() }
-    }
-}
-
 impl Workspaces {
     /// One mount.
     pub fn one(first: Box<dyn Workspace>) -> Self {
@@ -51,7 +35,7 @@ impl Workspaces {
     }
 
     /// Mounts the files on a second host.
-    pub fn add_second(&mut self, config: &WorkspaceConfig) -> io::Result<()> {
+    pub(super) fn add_second(&mut self, config: &WorkspaceConfig) -> io::Result<()> {
         let beside = config.dir.join("second");
         std::fs::create_dir(&beside)?;
         let second = self.first.second_host(&beside);
@@ -71,21 +55,29 @@ impl Workspaces {
     }
 
     /// The directory on which an operation works.
-    pub fn root(&self, op: &FileOp) -> PathBuf {
-        let root = match (op.host(), &self.second) {
-            (Host::Second, Some(second)) => second.root(),
-            _ => self.first.root(),
-        };
+    pub(super) fn root(&self, op: &FileOp) -> PathBuf {
+        match (op.host(), &self.second) {
+            (Host::Second, Some(second)) => self.subtree_of(&**second),
+            _ => self.mounted(),
+        }
+    }
+
+    /// The directory of the calls, on the first host.
+    pub fn mounted(&self) -> PathBuf {
+        self.subtree_of(&*self.first)
+    }
+
+    fn subtree_of(&self, mount: &dyn Workspace) -> PathBuf {
         // `join` with an empty path would add a slash.
         match self.subtree.as_os_str().is_empty() {
-            true => root.to_owned(),
-            false => root.join(&self.subtree),
+            true => mount.root().to_owned(),
+            false => mount.root().join(&self.subtree),
         }
     }
 
     /// The directory that holds exactly the files of the script, before and after the calls.
     pub fn files(&self) -> PathBuf {
-        self.source.clone().unwrap_or_else(|| self.root(&FileOp::Walk(WorkspacePath::root())))
+        self.source.clone().unwrap_or_else(|| self.mounted())
     }
 
     /// Why a daemon ended, if one ended unexpectedly.
@@ -104,129 +96,118 @@ impl Workspaces {
         self.first.close().and(second)
     }
 
-    fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Workspace>> {
+    pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Workspace>> {
         std::iter::once(&mut self.first).chain(&mut self.second)
     }
+}
 
-    /// Syncs both hosts, lets each poll for the other's commits, and waits until both show the same files twice
-    /// in a row. Waits at most `patience`; `limit` is for each step.
-    pub(super) fn wait_until_equal(
+/// The outcome of a failure, and what to add to its reason: a hang if the watchdog cut off a call, a crash if a daemon ended.
+pub fn failure(watchdog: &Watchdog, exit_reason: Option<String>, otherwise: Outcome) -> (Outcome, String) {
+    match (watchdog.killed(), exit_reason) {
+        (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
+        (None, Some(exit_reason)) => (Outcome::Crash, format!("; {exit_reason}")),
+        (None, None) => (otherwise, String::new()),
+    }
+}
+
+/// Performs operations outside the clock.
+pub struct Steps<'a> {
+    /// The directory in which they work.
+    pub root: &'a Path,
+    /// Cuts off an operation that hangs.
+    pub watchdog: &'a Watchdog,
+    /// How long each operation may take.
+    pub limit: Duration,
+    /// Buffers for their results.
+    pub buffer: &'a mut ResultBuffer,
+}
+
+impl Steps<'_> {
+    pub(super) fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observed, Errno>> {
+        let prepared = prepare(self.root, op, &mut OpenFileTable::new())?;
+        self.buffer.clear();
+        self.watchdog.enter(self.limit);
+        Ok(perform(&prepared, self.buffer))
+    }
+
+    pub(super) fn expect(&mut self, op: &FileOp, expected: &Expected) -> io::Result<()> {
+        let observed = self.perform(op)?;
+        verify(op, expected, &observed, self.buffer).map_err(io::Error::other)
+    }
+
+    /// Creates the first files of a script, and lets its set-up programs complete them.
+    pub fn fill(&mut self, script: &Script) -> io::Result<()> {
+        self.make(&script.dirs, &script.files)?;
+        for run in &script.setup {
+            let op = FileOp::Run(Box::new(run.clone()));
+            self.expect(&op, &Expected::Ran(run.output.clone()))?;
+        }
+        let now = std::time::SystemTime::now();
+        for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {
+            self.watchdog.enter(self.limit);
+            let file = std::fs::File::open(path.below(self.root))?;
+            file.set_modified(now - Duration::from_nanos(*age))?;
+        }
+        Ok(())
+    }
+
+    /// Restores the first files of a script.
+    pub fn restore(&mut self, restoration: &Restoration) -> io::Result<()> {
+        for path in &restoration.removed_files {
+            self.watchdog.enter(self.limit);
+            std::fs::remove_file(path.below(self.root))?;
+        }
+        for path in &restoration.removed_dirs {
+            self.watchdog.enter(self.limit);
+            std::fs::remove_dir(path.below(self.root))?;
+        }
+        self.make(&restoration.dirs, &restoration.created)?;
+        for change in &restoration.changed {
+            self.watchdog.enter(self.limit);
+            let file = OpenOptions::new().write(true).open(change.path.below(self.root))?;
+            if let Some(length) = change.length {
+                file.set_len(length)?;
+            }
+            file.write_all_at(&change.content, change.offset)?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, dirs: &[WorkspacePath], files: &[(WorkspacePath, Bytes)]) -> io::Result<()> {
+        let dirs = dirs.iter().map(|dir| FileOp::MakeDir(dir.clone()));
+        let files = files.iter().map(|(path, content)| FileOp::Write {
+            path: path.clone(),
+            content: Bytes::clone(content),
+            sync: false,
+        });
+        for op in dirs.chain(files) {
+            self.perform(&op)?.map_err(|errno| {
+                let kind = io::Error::from(errno).kind();
+                io::Error::new(kind, format!("{}: {errno}", op.describe()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes the caches of a script's files hot. `skip` selects operations that warm nothing on this backend.
+    pub fn warm_up(
         &mut self,
-        patience: Duration,
-        limit: Duration,
-        watchdog: &Watchdog,
-        interrupt: &Interrupt,
-    ) -> Result<SettledFiles, Trouble> {
-        let began = Instant::now();
-        let mut before: Option<Tree> = None;
-        loop {
-            let mut shown = Vec::new();
-            let subtree = self.subtree.clone();
-            for mount in self.each() {
-                watchdog.enter(limit);
-                mount.sync()?;
-                pull(mount.root())?;
-            }
-            for mount in self.each() {
-                watchdog.enter(limit);
-                shown.push(tree(&mount.root().join(&subtree)));
-            }
-            let is_over = began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
-            let all: io::Result<Vec<Tree>> = match is_over {
-                // Patience is over: an unreadable file is an error now.
-                true => shown.into_iter().collect(),
-                false => Ok(shown.into_iter().flatten().collect()),
-            };
-            let all = all?;
-            let agreed = match &all[..] {
-                [one, other] if one == other => Some(one.clone()),
-                _ => None,
-            };
-            let agree = agreed.is_some() && agreed == before;
-            if agree || is_over {
-                return Ok(SettledFiles { shown: all, agree });
-            }
-            before = agreed;
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        script: &Script,
+        model: &mut ReferenceModel,
+        skip: impl Fn(&FileOp) -> bool,
+    ) -> io::Result<()> {
+        let mut ops = script.warm_up.iter().filter(|op| !skip(op));
+        ops.try_for_each(|op| self.expect(op, &model.apply(op)))
     }
-}
 
-/// Files by path with their content.
-type Tree = BTreeMap<String, Vec<u8>>;
-
-/// The files of all hosts, once both show the same ones or the patience is over.
-pub(super) struct SettledFiles {
-    shown: Vec<Tree>,
-    agree: bool,
-}
-
-impl SettledFiles {
-    /// Counts on which hosts and in which files each line of `added` is. `added` are the lines whose write succeeded, `tried` all
-    /// lines that a host tried to write.
-    pub(super) fn count(
-        &self,
-        added: &BTreeSet<Bytes>,
-        tried: &BTreeSet<Bytes>,
-        shared: &BTreeSet<&WorkspacePath>,
-    ) -> Result<Settled, Trouble> {
-        let mut copies = BTreeSet::new();
-        // By line, on how many hosts it is: in any file, and in a shared one.
-        let mut seen: BTreeMap<&[u8], [usize; 2]> = BTreeMap::new();
-        for tree in &self.shown {
-            let mut here: BTreeMap<&[u8], bool> = BTreeMap::new();
-            for (name, bytes) in tree {
-                only_lines(tried, bytes)
-                    .map_err(|what| Trouble { outcome: Outcome::WrongData, reason: format!("{name} {what}") })?;
-                let is_shared = shared.iter().any(|file| file.as_str() == *name);
-                for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-                    *here.entry(line).or_default() |= is_shared;
-                }
-                if !is_shared {
-                    copies.insert(name.as_str());
-                }
-            }
-            for (line, is_shared) in here {
-                let hosts = seen.entry(line).or_default();
-                hosts[0] += 1;
-                hosts[1] += usize::from(is_shared);
-            }
+    /// As [`Steps::warm_up`], on a backend that shows more than the script's files: each file is read, and each of its
+    /// directories is listed.
+    pub fn warm_up_among_others(&mut self, script: &Script) -> io::Result<()> {
+        let reads = script.files.iter().map(|(path, _)| FileOp::Read(path.clone()));
+        let lists = script.dirs.iter().map(|dir| FileOp::list(dir.clone(), true));
+        for op in reads.chain(lists) {
+            self.perform(&op)?.map_err(|errno| io::Error::other(format!("{}: {errno}", op.describe())))?;
         }
-        let count = |is_so: fn([usize; 2]) -> bool| {
-            let hosts = |line: &&Bytes| seen.get(&line[..]).copied().unwrap_or_default();
-            added.iter().filter(|line| is_so(hosts(line))).count() as u64
-        };
-        Ok(Settled {
-            lines: added.len() as u64,
-            on_both: count(|[_, shared]| shared == 2),
-            only_in_copies: count(|[any, shared]| any == 2 && shared < 2),
-            on_one: count(|[any, _]| any == 1),
-            lost: count(|[any, _]| any == 0),
-            conflict_copies: copies.len() as u64,
-            agree: self.agree,
-        })
-    }
-}
-
-/// All files that a host shows.
-fn tree(root: &Path) -> io::Result<Tree> {
-    let everything = FileOp::Search(WorkspacePath::root());
-    let prepared = prepare(root, &everything, &mut OpenFileTable::new())?;
-    let mut buffer = ResultBuffer::new();
-    perform(&prepared, &mut buffer)?;
-    let files = buffer.entries.iter().filter(|entry| !entry.is_dir);
-    let files = files.map(|file| {
-        let name = String::from_utf8_lossy(&buffer.names[file.name.clone()]);
-        let content = buffer.data[file.content.clone()].to_vec();
-        (name.into_owned(), content)
-    });
-    Ok(files.collect())
-}
-
-/// Lets a host poll for others' commits, if its file system can.
-fn pull(root: &Path) -> io::Result<()> {
-    match attribute::get(root, "user.ctx.pull") {
-        Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(()),
-        Err(error) => Err(io::Error::other(format!("polling for commits of the other host: {error}"))),
+        Ok(())
     }
 }

@@ -35,6 +35,7 @@ use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::results_bucket::{ResultsAddress, ResultsBucket};
 use crate::signals::end_process_at_signals;
+use runner::cell::RunSetup;
 use runner::lab::Machine;
 use runner::pass::missing_programs;
 use runner::plan::LiveArm;
@@ -397,13 +398,15 @@ impl Options {
             arms,
             workloads,
             scratch,
-            program: std::env::current_exe().context("finding the ctxbench binary")?,
-            interrupt: interrupt.clone(),
+            setup: RunSetup {
+                program: std::env::current_exe().context("finding the ctxbench binary")?,
+                interrupt: interrupt.clone(),
+                started: Instant::now(),
+                services: Arc::clone(registry.services()),
+                expectations: Arc::default(),
+            },
             cpus: cpu::allowed().context("asking for the processors")?,
-            started: Instant::now(),
             epoch: None,
-            services: Arc::clone(registry.services()),
-            expectations: Arc::default(),
         };
         let mut progress = Progress::new(&plan);
         let mut runner = Runner::new(&plan, &writer, interrupt, before);

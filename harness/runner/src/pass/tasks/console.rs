@@ -9,8 +9,8 @@ use serde_json::Value;
 use workloads::tasks::command::TaskCommand;
 use workloads::tasks::scripts::{Console, call_text, shell_text};
 
+use super::super::calls::{Pass, lengthened};
 use crate::clock::Clock;
-use crate::pass::Pass;
 use crate::supervise::Watchdog;
 use crate::system;
 
@@ -47,12 +47,7 @@ impl<C: Clock> TaskConsole<'_, C> {
         let cpu = system::thread_cpu();
         let started = self.clock.now_ns();
         let result = make(self);
-        let mut ended = self.clock.now_ns();
-        let slowed = u64::from(self.pass.slowed_percent);
-        let until = ended + ended.saturating_sub(started) * slowed / 100;
-        while ended < until {
-            ended = self.clock.now_ns();
-        }
+        let ended = lengthened(self.clock, started, self.clock.now_ns(), self.pass.slowed_percent);
         self.made.cpu += system::thread_cpu().saturating_sub(cpu);
         self.watchdog.leave();
         self.made.took.push(ended.saturating_sub(started));

@@ -6,14 +6,25 @@ mod console;
 mod copies;
 mod source;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use arms::backend::{Access, Backend, WorkspaceConfig};
 use arms::source::{CONTROLLER_DIRECTORIES, Source};
+use rundir::{Outcome, Score, ScoreName, histogram};
+use workloads::path::WorkspacePath;
+use workloads::script::{CallKind, FileOp, Script};
 use workloads::tasks::command::TaskProgram;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
 
-use super::*;
+use super::calls::{PREPARE_LIMIT, Passed, Replay, TimesByKind};
+use super::driver::{Driver, Rules};
+use super::workspaces::{Steps, Workspaces, failure};
+use crate::clock::Clock;
 use console::{Made, TaskConsole};
 use copies::Copies;
 use source::{Writer, writer};
@@ -27,16 +38,16 @@ const PROGRAMS: &str = "programs";
 /// Pause between polls for a change.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// The input of a pass of tasks, besides the workspace.
-pub struct TaskContext<'a> {
+/// The driver of tasks.
+pub(super) struct TaskDriver {
     /// The tasks with their scripts and right answers.
-    pub tasks: &'a Tasks,
+    tasks: Arc<Tasks>,
     /// The source that the backend shows; `None` for one whose files are copied from a database in `dir`.
-    pub shown: Option<Source>,
+    shown: Option<Source>,
     /// The directory of the workspace's own files.
-    pub dir: &'a Path,
+    dir: PathBuf,
     /// Whether this machine has what the programs beside plain files need.
-    pub has_programs: bool,
+    has_programs: bool,
 }
 
 /// The programs that a team's programs beside plain files need, and that this machine does not have; `None` if it has all.
@@ -45,7 +56,7 @@ pub fn missing_programs() -> Option<String> {
 }
 
 /// Why a backend cannot take part in tasks, or in other workloads; `None` if it can.
-pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Backend) -> Option<String> {
+pub fn unsupported(script: &Script, name: &str, backend: &dyn Backend) -> Option<String> {
     let capabilities = backend.describe().capabilities;
     match (&script.tasks, backend.source(Path::new(""))) {
         (None, None) => None,
@@ -126,35 +137,34 @@ impl Counts {
     }
 }
 
-impl Pass<'_> {
+impl TaskDriver {
+    pub(super) fn new(tasks: &Arc<Tasks>) -> Self {
+        let has_programs = missing_programs().is_none();
+        Self { tasks: Arc::clone(tasks), shown: None, dir: PathBuf::new(), has_programs }
+    }
+
     /// Performs the tasks, and notes their calls, scores and outcome.
-    pub(super) fn by_tasks<C: Clock>(
-        &self,
-        context: &TaskContext<'_>,
-        workspaces: &mut Workspaces,
-        clock: &C,
-        watchdog: &Watchdog,
-        times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
-        passed: &mut Passed,
-    ) {
+    fn perform<C: Clock>(&self, replay: &mut Replay<'_, C>) {
+        let (pass, clock, watchdog) = (replay.pass, replay.clock, replay.watchdog);
+        let Replay { workspaces, times, passed, .. } = replay;
         watchdog.enter(PREPARE_LIMIT);
-        let task_pass = TaskPass::prepare(context, workspaces);
+        let task_pass = TaskPass::prepare(self, workspaces);
         watchdog.leave();
         let mut task_pass = match task_pass {
             Ok(task_pass) => task_pass,
             Err(error) => {
-                let (outcome, why) = lost(workspaces, watchdog, Outcome::Setup);
+                let (outcome, why) = failure(watchdog, workspaces.exit_reason(), Outcome::Setup);
                 return passed.note(outcome, format!("preparing the source: {error}{why}"));
             }
         };
         let root = task_pass.root(workspaces);
-        for question in &context.tasks.questions {
-            if self.interrupt.is_set() {
+        for question in &self.tasks.questions {
+            if pass.interrupt.is_set() {
                 passed.interrupted = true;
                 return;
             }
             let mut console = TaskConsole {
-                pass: self,
+                pass,
                 clock,
                 watchdog,
                 root: &root,
@@ -162,7 +172,7 @@ impl Pass<'_> {
                 made: Made::default(),
                 failed: None,
             };
-            let changed = task_pass.before(question, &mut console, self.call_timeout);
+            let changed = task_pass.before(question, &mut console, pass.call_timeout);
             console.made = Made::default();
             let answer = match &changed {
                 Ok(()) => perform(&question.asks, task_pass.form, &mut console),
@@ -175,22 +185,22 @@ impl Pass<'_> {
                 (_, _, answer) => task_pass.outcome_of(question, answer),
             };
             let slowest = made.took.iter().copied().max().unwrap_or(0);
-            if outcome == Outcome::Ok && slowest > self.call_timeout.as_nanos() as u64 {
+            if outcome == Outcome::Ok && slowest > pass.call_timeout.as_nanos() as u64 {
                 let seconds = slowest as f64 / 1e9;
                 (outcome, reason) = (Outcome::Timeout, format!("a call took {seconds:.1} s"));
             }
             if outcome != Outcome::Ok {
-                let (worse, why) = lost(workspaces, watchdog, outcome);
+                let (worse, why) = failure(watchdog, workspaces.exit_reason(), outcome);
                 (outcome, reason) = (worse, format!("{:?}: {reason}{why}", question.asks));
             }
             note_calls(&made, outcome, times, passed);
-            if self.reads_back {
+            if pass.reads_back {
                 task_pass.counts.calls(&made);
             }
             // Their tokens do not depend on what holds the files, and starting them would disturb a timed arm with a daemon.
-            if self.reads_back && outcome == Outcome::Ok && self.backend.mounts == 0 {
+            if pass.reads_back && outcome == Outcome::Ok && pass.backend.mounts == 0 {
                 let mut console = TaskConsole {
-                    pass: self,
+                    pass,
                     clock,
                     watchdog,
                     root: &root,
@@ -211,10 +221,10 @@ impl Pass<'_> {
         let finished = task_pass.finish(&root);
         watchdog.leave();
         if let Err((outcome, reason)) = finished {
-            let (outcome, why) = lost(workspaces, watchdog, outcome);
+            let (outcome, why) = failure(watchdog, workspaces.exit_reason(), outcome);
             return passed.note(outcome, format!("{reason}{why}"));
         }
-        if self.reads_back {
+        if pass.reads_back {
             let stated = workspaces.first.domain_tools().map(|tools| tools.definitions().to_owned());
             let stated = definitions(task_pass.form).or(stated).unwrap_or_default();
             passed.sample.scores.insert(METHOD.to_owned(), task_pass.scores(&task_pass.counts, &stated));
@@ -225,23 +235,29 @@ impl Pass<'_> {
     }
 }
 
-/// The outcome if a daemon ended or the watchdog cut a call, and what to add to the reason.
-fn lost(workspaces: &mut Workspaces, watchdog: &Watchdog, otherwise: Outcome) -> (Outcome, String) {
-    if let Some(cut) = watchdog.killed() {
-        return (Outcome::Hang, format!("; {cut}"));
+impl<C: Clock> Driver<C> for TaskDriver {
+    fn pass(&self, replay: &mut Replay<'_, C>) {
+        replay.measure(|replay| self.perform(replay));
     }
-    match workspaces.exit_reason() {
-        Some(reason) => (Outcome::Crash, format!("; {reason}")),
-        None => (otherwise, String::new()),
+
+    fn open(&mut self, _: &mut Workspaces, backend: &dyn Backend, config: &WorkspaceConfig) -> io::Result<()> {
+        self.shown = backend.source(&config.dir);
+        self.dir.clone_from(&config.dir);
+        Ok(())
+    }
+
+    /// Each pass fills its source itself.
+    fn fill(&self, _: &mut Workspaces, _: &Script, _: &mut Steps<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rules(&self) -> Rules {
+        // The agent does not make the requests for copies and polls between tasks.
+        Rules { lacks_paths: true, is_uncounted: true, is_unproved: true, waits_for_disk: true, ..Rules::default() }
     }
 }
 
-fn note_calls(
-    made: &Made,
-    outcome: Outcome,
-    times: &mut BTreeMap<CallKind, (Histogram<u64>, u64)>,
-    passed: &mut Passed,
-) {
+fn note_calls(made: &Made, outcome: Outcome, times: &mut TimesByKind, passed: &mut Passed) {
     *passed.sample.outcomes.entry(outcome).or_default() += made.took.len() as u64;
     passed.sample.waited_ns += made.took.iter().sum::<u64>();
     passed.sample.cpu.client_ns += made.cpu.as_nanos() as u64;
@@ -259,18 +275,18 @@ fn note_calls(
 
 impl<'a> TaskPass<'a> {
     /// Fills the source, and the first copy of it.
-    fn prepare(context: &TaskContext<'a>, workspaces: &mut Workspaces) -> io::Result<Self> {
-        let source = context.shown.clone();
-        let source = source.unwrap_or_else(|| Source::database(context.dir));
+    fn prepare(driver: &'a TaskDriver, workspaces: &mut Workspaces) -> io::Result<Self> {
+        let source = driver.shown.clone();
+        let source = source.unwrap_or_else(|| Source::database(&driver.dir));
         source.make()?;
         let mut writer = writer(&source)?;
-        writer.reset(&context.tasks.world)?;
-        let form = match (&context.shown, workspaces.first.domain_tools()) {
+        writer.reset(&driver.tasks.world)?;
+        let form = match (&driver.shown, workspaces.first.domain_tools()) {
             (None, _) => Form::Copy,
             (Some(_), Some(_)) => Form::Sql,
             (Some(_), None) => Form::View,
         };
-        let now = context.tasks.world.clone();
+        let now = driver.tasks.world.clone();
         let copies = match form {
             Form::Copy | Form::Programs => {
                 let mut copies = Copies::start(source.path(), &copied_to(workspaces))?;
@@ -284,13 +300,13 @@ impl<'a> TaskPass<'a> {
             writer,
             copies,
             now,
-            next_copy_s: context.tasks.copies_every_s,
+            next_copy_s: driver.tasks.copies_every_s,
             uncopied_s: Vec::new(),
             counts: Counts::default(),
             changes: 0,
-            has_programs: context.has_programs && form == Form::Copy && !context.tasks.needs_mail(),
+            has_programs: driver.has_programs && form == Form::Copy && !driver.tasks.needs_mail(),
             of_programs: None,
-            tasks: context.tasks,
+            tasks: &driver.tasks,
         })
     }
 

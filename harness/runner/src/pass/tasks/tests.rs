@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use arms::backend::{Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
+use replay::ResultBuffer;
 use serde_json::Value;
 use workloads::catalogue;
+use workloads::definition::CacheState;
 
 use super::*;
+use crate::interrupt::Interrupt;
+use crate::pass::{Counting, Expectations, Pass};
 use crate::supervise::supervise;
 use crate::testing::workspace_config;
 
@@ -29,21 +33,15 @@ fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> Pas
     let result = supervise(&Interrupt::never(), move |watchdog| {
         let script = Arc::new(Script { tasks: Some(Arc::new(tasks)), ..Script::default() });
         let described = backend.describe();
-        let access = backend.access();
-        let expectations = Expectations::new(&script, CacheState::Hot, &described, access);
+        let expectations = Expectations::new(&script, CacheState::Hot, &described, backend.access());
         let mut workspaces = Workspaces::one(backend.open(&config).unwrap());
+        let mut driver = TaskDriver::new(script.tasks.as_ref().unwrap());
+        Driver::<Instant>::open(&mut driver, &mut workspaces, &*backend, &config).unwrap();
+        driver.has_programs = has_programs;
         let interrupt = Interrupt::never();
         let mut run = || {
             let pass = Pass {
                 expectations: &expectations,
-                program: Path::new("/nonexistent"),
-                access,
-                task_context: Some(TaskContext {
-                    tasks: script.tasks.as_ref().unwrap(),
-                    shown: backend.source(&config.dir),
-                    dir: &config.dir,
-                    has_programs,
-                }),
                 backend: &described,
                 has_bucket: false,
                 state: CacheState::Hot,
@@ -55,7 +53,7 @@ fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> Pas
                 interrupt: &interrupt,
             };
             let (clock, mut buffer) = (Instant::now(), ResultBuffer::new());
-            pass.run(&mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
+            pass.run(&driver, &mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
         };
         let first = run();
         assert_eq!(first.worst_outcome, None);

@@ -2,14 +2,24 @@
 
 mod hosts;
 
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use arms::backend::Backend;
+use arms::backend::Workspace;
+use backends::registry::Registry;
+use rundir::Outcome;
+use workloads::catalogue;
+use workloads::definition::CacheState;
+use workloads::model::ReferenceModel;
 use workloads::path::WorkspacePath;
+use workloads::script::{CallKind, FileOp};
 
 use super::*;
 use crate::clock::Scripted;
+use crate::interrupt::Interrupt;
 use crate::supervise::supervise;
 use crate::testing::{
     BrokenBackend, add_line, append, bytes, direct, list, path, rename, two_files, two_reads, workspace_config, write,
@@ -62,9 +72,8 @@ impl Made {
             let described = self.backend.describe();
             let expectations = Expectations::new(&Arc::new(self.script.clone()), self.state, &described, Access::Paths);
             let mut workspaces = Workspaces::one(self.backend.open(&config).unwrap());
-            if self.script.needs_second_host() {
-                workspaces.add_second(&config).unwrap();
-            }
+            let mut driver = driver(&self.script, &*self.backend);
+            driver.open(&mut workspaces, &*self.backend, &config).unwrap();
             let mut buffer = ResultBuffer::new();
             let root = workspaces.first.root().to_owned();
             let mut steps = Steps { root: &root, watchdog, limit: self.timeout, buffer: &mut buffer };
@@ -75,9 +84,6 @@ impl Made {
                 backend: &described,
                 has_bucket: false,
                 state: self.state,
-                program: Path::new("/nonexistent"),
-                access: Access::Paths,
-                task_context: None,
                 slowed_percent: self.slowed_percent,
                 counting: match self.is_counted {
                     true => Counting::Now,
@@ -88,7 +94,7 @@ impl Made {
                 call_timeout: self.timeout,
                 interrupt: &self.interrupt,
             };
-            pass.run(&mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
+            pass.run(&*driver, &mut workspaces, watchdog, &clock, &mut buffer, &mut || {})
         });
         passed.unwrap()
     }
@@ -97,6 +103,25 @@ impl Made {
 /// Runs a script over a plain directory; its calls take `times`, in nanoseconds.
 fn passed(script: Script, times: &[u64]) -> Passed {
     Made::of(script, times).passed()
+}
+
+#[test]
+fn a_workload_on_a_backend_has_the_rules_of_its_kind() {
+    let rules = |workload: &str, backend: &str| {
+        let script = catalogue::workload(workload).unwrap().script;
+        driver::<Instant>(&script, &*Registry::default().find(backend).unwrap()).rules()
+    };
+    let plain = Rules::default();
+    for (workload, backend, expected) in [
+        ("micro/read-1k", "direct", plain),
+        ("micro/eight-clients", "direct", Rules { needs_all_processors: true, ..plain }),
+        ("program/log", "direct", Rules { syncs_first: true, is_unproved: true, ..plain }),
+        ("agent/handoff", "bind", Rules { reopens: true, runs_idle_arms: true, counts_failed_passes: true, ..plain }),
+        ("micro/read-1k", "s3-bare-embedded", Rules { lacks_paths: true, is_unproved: true, ..plain }),
+        ("agent/shortened", "state", Rules { lacks_paths: true, ..plain }),
+    ] {
+        assert_eq!(rules(workload, backend), expected, "{workload} on {backend}");
+    }
 }
 
 #[test]
