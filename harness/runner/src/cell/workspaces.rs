@@ -94,8 +94,9 @@ impl CellRun<'_> {
         if arm.subtree.is_filled && !arm.expectations.changes() {
             return Ok(());
         }
-        if arm.subtree.is_filled
-            && (self.task.state == CacheState::Hot && capabilities.holds_data && !rules.lacks_paths && !is_reopened)
+        let is_reused = arm.subtree.is_filled && capabilities.holds_data && !rules.lacks_paths && !is_reopened;
+        if is_reused
+            && self.task.state == CacheState::Hot
             && let Some(restoration) = arm.expectations.restoration()
         {
             return self.steps(&workspaces.mounted()).restore(restoration);

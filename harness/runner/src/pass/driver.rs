@@ -1,4 +1,4 @@
-//! The kinds of workload, as plans, cells and passes see them: [`Driver`]. Each kind has a file; [`super::driver`] lists them.
+//! The kinds of workload, as plans, cells and passes see them: [`Driver`]. Each kind has a file; [`super::driver()`] lists them.
 
 use std::io;
 use std::time::Instant;

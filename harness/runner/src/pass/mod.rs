@@ -1,6 +1,6 @@
 //! One pass: makes and times the calls of a script in one workspace, then checks their results.
 //!
-//! Each kind of workload is a [`Driver`] in a file of its own, and [`driver`] lists them. [`crate::cell`] prepares the
+//! Each kind of workload is a [`Driver`] in a file of its own, and [`driver()`] lists them. [`crate::cell`] prepares the
 //! workspaces and chooses the order of passes.
 
 mod calls;
@@ -49,8 +49,8 @@ pub fn driver<C: Clock>(script: &Script, backend: &dyn Backend) -> Box<dyn Drive
         Access::Client => Box::new(InProcessDriver),
         Access::Program => Box::new(ReaderDriver),
         Access::Paths if script.needs_second_host() => Box::new(HostDriver),
+        Access::Paths if script.runs_programs() => Box::new(ProgramDriver { are_parallel: script.has_clients() }),
         Access::Paths if script.has_clients() => Box::new(ClientDriver::default()),
-        Access::Paths if script.runs_programs() => Box::new(ProgramDriver),
         Access::Paths => Box::new(FileDriver),
     }
 }

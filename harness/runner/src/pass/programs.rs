@@ -8,7 +8,10 @@ use super::driver::{Driver, Rules};
 use super::files::{self, PathCalls};
 use crate::clock::Clock;
 
-pub(super) struct ProgramDriver;
+pub(super) struct ProgramDriver {
+    /// Whether several of them run at the same time.
+    pub(super) are_parallel: bool,
+}
 
 impl<C: Clock> Driver<C> for ProgramDriver {
     fn pass(&self, replay: &mut Replay<'_, C>) {
@@ -23,6 +26,7 @@ impl<C: Clock> Driver<C> for ProgramDriver {
     fn rules(&self) -> Rules {
         // Other arms' dirty pages would lengthen the long passes of programs. The disk reads of a program are not counted, so a
         // proof would hold for arms with a daemon alone.
-        Rules { syncs_first: true, is_unproved: true, ..Rules::default() }
+        let needs_all_processors = self.are_parallel;
+        Rules { syncs_first: true, is_unproved: true, needs_all_processors, ..Rules::default() }
     }
 }

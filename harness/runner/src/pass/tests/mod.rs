@@ -116,6 +116,11 @@ fn a_workload_on_a_backend_has_the_rules_of_its_kind() {
         ("micro/read-1k", "direct", plain),
         ("micro/eight-clients", "direct", Rules { needs_all_processors: true, ..plain }),
         ("program/log", "direct", Rules { syncs_first: true, is_unproved: true, ..plain }),
+        (
+            "program/parallel",
+            "direct",
+            Rules { syncs_first: true, is_unproved: true, needs_all_processors: true, ..plain },
+        ),
         ("agent/handoff", "bind", Rules { reopens: true, runs_idle_arms: true, counts_failed_passes: true, ..plain }),
         ("micro/read-1k", "s3-bare-embedded", Rules { lacks_paths: true, is_unproved: true, ..plain }),
         ("agent/shortened", "state", Rules { lacks_paths: true, ..plain }),
