@@ -17,7 +17,7 @@ doctor) echo "peer      python-passthrough: here"; exit 1 ;;
 list) echo "suites: default, recall"; exit ;;
 --version) echo "ctxbench 0.1.0 (abc with changes)"; exit ;;
 report) touch "$2/report.html"; exit ;;
-decide) echo "# decisions of ${@:2}"; exit 11 ;;
+decide) [ ! -f "$2/cut-off" ] || { echo "a pass is missing" >&2; exit 1; }; echo "# decisions of ${@:2}"; exit 11 ;;
 claims) echo "Measurements decide 1 of the 2 claims"; exit ;;
 esac
 while [ "$1" != --results ]; do [ "$1" = recall ] && slow=1; kind=${kind:-$1}; shift; done
@@ -110,7 +110,7 @@ fn the_evidence_has_every_workload_that_a_row_of_a_policy_reads() {
 }
 
 #[test]
-fn a_run_of_another_build_is_refused_before_anything_is_measured() {
+fn a_run_of_another_build_or_machine_and_one_that_decides_nothing_are_refused_before_anything_is_measured() {
     let scratch = tempfile::tempdir().unwrap();
     let program = scratch.path().join("ctxbench");
     write_executable(&program, STAND_IN);
@@ -123,12 +123,30 @@ fn a_run_of_another_build_is_refused_before_anything_is_measured() {
         let all = ["--bench", bench, "--only", "default", "--only", "faults", dir.to_str().unwrap()];
         evidence(&program, &all).output().unwrap()
     };
-    let refused = made("0.1.0 (def)");
-    let why = text(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{why}");
+    let refused = |by: &str| {
+        let output = made(by);
+        let why = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{why}");
+        assert!(!dir.exists(), "nothing was begun");
+        why
+    };
+    let why = refused("0.1.0 (def)");
     assert!(why.contains("made by ctxbench 0.1.0 (def)") && why.contains("is 0.1.0 (abc with changes)"), "{why}");
-    assert!(!dir.exists(), "nothing was begun");
-    let taken = made("0.1.0 (abc with changes)");
+    let this = "0.1.0 (abc with changes)";
+    let machine = |kernel: &str| {
+        let environment = format!("{{\n  \"schema\": 4,\n  \"kernel\": \"{kernel}\",\n  \"cpu\": \"x\"\n}}\n");
+        fs::write(bench.join("env.json"), environment).unwrap();
+    };
+    machine("6.1.0 #1");
+    let why = refused(this);
+    assert!(why.contains("was made with the kernel 6.1.0 #1, and this machine has "), "{why}");
+    let kernel = rustix::system::uname();
+    machine(&format!("{} {}", kernel.release().to_string_lossy(), kernel.version().to_string_lossy()));
+    fs::write(bench.join("cut-off"), "").unwrap();
+    let why = refused(this);
+    assert!(why.contains("cannot be taken: a pass is missing"), "{why}");
+    fs::remove_file(bench.join("cut-off")).unwrap();
+    let taken = made(this);
     assert!(taken.status.success(), "{}", text(&taken.stderr));
 }
 
