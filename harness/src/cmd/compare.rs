@@ -56,11 +56,11 @@ pub struct Compare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
     /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, there is new harm
-    /// (lost records, failing features, wrong answers, lost lines), or the new run did not test for it.
+    /// (lost records, failed recoveries, failing features, wrong answers, lost lines), or the new run did not test for it.
     Worse,
     /// An exact count has risen (requests, system calls, statements), none could be compared, passes fail where none did,
-    /// there is new harm (lost records, failing features, wrong answers, lost lines), or the new run did not test for
-    /// all harm that the old one tested for.
+    /// there is new harm (lost records, failed recoveries, failing features, wrong answers, lost lines), or the new run did
+    /// not test for all harm that the old one tested for.
     Counts,
     /// A confirmed claim is refuted, conditional, or without evidence.
     Claims,

@@ -91,7 +91,8 @@ fn harm_that_the_old_run_never_did_fails_the_gates_of_counts_and_times() {
         for gate in [Gate::Counts, Gate::Worse] {
             assert!(new.iter().all(|line| found.failing(gate).contains(line)));
         }
-        assert_eq!(comparison_junit(&found).unwrap().contains("not kept after killed-daemon"), !new.is_empty());
+        let kind = new.first().map_or("not kept after", |line| line.split([',', ':']).nth(1).unwrap().trim());
+        assert_eq!(comparison_junit(&found).unwrap().contains(kind), !new.is_empty());
         new
     };
     assert_eq!(harmed(&|_| {}), [""; 0]);
@@ -99,6 +100,14 @@ fn harm_that_the_old_run_never_did_fails_the_gates_of_counts_and_times() {
     assert_eq!(lost, ["sqlite, records not kept after killed-daemon: 6 of 606, 0 of 600 before"]);
     let unreadable = harmed(&|run| run.crash_points[0].audit.unreadable = 1);
     assert_eq!(unreadable.len(), 1);
+    let mixture = harmed(&|run| run.crash_points[0].mixtures = Some(2));
+    assert_eq!(mixture, ["sqlite, records not kept after killed-daemon: 2 of 600, 0 of 600 before"]);
+    let died = harmed(&|run| run.crash_points[0].died_by_itself = 3);
+    assert_eq!(died, ["sqlite, exits of the daemon itself before killed-daemon: 3 of 60, 0 of 60 before"]);
+    for outcome in [Outcome::Ok, Outcome::Errno] {
+        let by_hand = harmed(&|run| (run.faults[1].recovered, run.faults[1].outcome) = (false, outcome));
+        assert_eq!(by_hand, ["sqlite, recoveries from cron-kill by hand or never: 1 of 1, 0 of 1 before"]);
+    }
 }
 
 #[test]
@@ -138,7 +147,10 @@ fn a_new_run_of_the_plan_that_did_not_look_for_harm_again_does_not_pass() {
     assert_eq!(unchecked(|_| {}), [""; 0]);
     let end = "which is not a pass";
     let records = "sqlite: 1 check of records not looked at again (records not kept after killed-daemon)";
-    assert_eq!(unchecked(|run| run.crash_points.clear()), [format!("{records}, {end}")]);
+    let recoveries =
+        "sqlite: 1 check of recoveries not looked at again (exits of the daemon itself before killed-daemon)";
+    let all = [format!("{records}, {end}"), format!("{recoveries}, {end}")];
+    assert_eq!(unchecked(|run| run.crash_points.clear()), all);
     // Kills without a record that could be checked looked at nothing.
     let unknown = |run: &mut Run| run.crash_points[0].audit = rundir::faults::Audit::unknown("no log");
     assert_eq!(unchecked(unknown), [format!("{records}, {end}")]);
@@ -148,7 +160,10 @@ fn a_new_run_of_the_plan_that_did_not_look_for_harm_again_does_not_pass() {
     let passes = unchecked(|run| run.samples.retain(|pass| (&*pass.arm, &*pass.workload) != ("sqlite", "micro/read")));
     assert_eq!(passes, [format!("sqlite: 1 check of passes not looked at again (micro/read, hot), {end}")]);
     let counts = unchecked(|run| run.cells.retain(|cell| (&*cell.arm, &*cell.workload) != ("sqlite", "micro/read")));
-    assert_eq!(counts, [format!("sqlite: 1 check of counts not looked at again (micro/read, hot), {end}")]);
+    let both = "sqlite: 2 checks of counts not looked at again (micro/read, hot; micro/read, hot: requests)";
+    assert_eq!(counts, [format!("{both}, {end}")]);
+    let requests = unchecked(|run| run.cells.iter_mut().for_each(|cell| cell.counted.daemon = None));
+    assert!(requests[0].contains("(agent/session, hot: requests; micro/read, hot: requests)"), "{requests:?}");
 }
 
 #[test]

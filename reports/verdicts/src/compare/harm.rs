@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rundir::faults::Status;
-use rundir::{Outcome, Run, ScoreKind, ScoreName};
+use rundir::{Fault, Outcome, Run, ScoreKind, ScoreName};
 use serde::Serialize;
 
 use figures::summary::void;
@@ -43,6 +43,7 @@ pub struct Unchecked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Check {
     Records,
+    Recoveries,
     Probe,
     Answers,
     Lines,
@@ -54,6 +55,7 @@ impl Check {
     fn subject(self) -> &'static str {
         match self {
             Check::Records => "records",
+            Check::Recoveries => "recoveries",
             Check::Probe => "features and tools",
             Check::Answers => "answers",
             Check::Lines => "lines",
@@ -79,17 +81,28 @@ fn harms(runs: &[&Run]) -> Harms {
         for points in run.crash_points.iter().filter(|points| points.points > 0) {
             let audit = &points.audit;
             let what = format!("records not kept after {}", points.loss);
-            add(&points.backend, Check::Records, what, audit.broken() + audit.unreadable, audit.looks());
+            add(&points.backend, Check::Records, what, points.records_not_kept(), audit.looks());
+            let what = format!("exits of the daemon itself before {}", points.loss);
+            add(&points.backend, Check::Recoveries, what, points.died_by_itself, points.points);
         }
         for fault in run.fault_outcomes.iter().filter(|fault| fault.status == Status::Ran) {
+            if fault.recovery.is_some() {
+                let what = format!("recoveries from {} by hand or never", fault.scenario);
+                add(&fault.backend, Check::Recoveries, what, u64::from(fault.needs_hand()), 1);
+            }
             for (loss, audit) in &fault.audits {
                 let what = format!("records not kept in {} after {loss}", fault.scenario);
                 add(&fault.backend, Check::Records, what, audit.broken() + audit.unreadable, audit.looks());
             }
         }
-        for fault in run.faults.iter().filter(|fault| fault.outcome == Outcome::Ok && fault.killed) {
+        // A start that failed after a kill is a result.
+        let tried = |fault: &&Fault| fault.killed && !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped);
+        for fault in run.faults.iter().filter(tried) {
             let what = format!("records not kept in {}", fault.scenario);
             add(&fault.arm, Check::Records, what, fault.lost, fault.lost + fault.acknowledged);
+            let what = format!("recoveries from {} by hand or never", fault.scenario);
+            let is_bad = !fault.recovered || fault.outcome != Outcome::Ok;
+            add(&fault.arm, Check::Recoveries, what, u64::from(is_bad), 1);
         }
         let probed = run.probes.iter().filter(|probe| !matches!(probe.outcome, Outcome::Skipped | Outcome::Infra));
         for probe in probed {
@@ -121,7 +134,13 @@ fn places(runs: &[&Run]) -> BTreeSet<(String, Check, String)> {
         all.extend(passes.map(|pass| (pass.arm.clone(), Check::Passes, format!("{}, {}", pass.workload, pass.state))));
         let void = void(run);
         let cells = run.cells.iter().filter(|cell| cell.counted.calls > 0 && !void.contains(&cell.epoch));
-        all.extend(cells.map(|cell| (cell.arm.clone(), Check::Counts, format!("{}, {}", cell.workload, cell.state))));
+        for cell in cells {
+            let place = format!("{}, {}", cell.workload, cell.state);
+            if cell.counted.daemon.is_some() {
+                all.insert((cell.arm.clone(), Check::Counts, format!("{place}: requests")));
+            }
+            all.insert((cell.arm.clone(), Check::Counts, place));
+        }
     }
     all
 }
