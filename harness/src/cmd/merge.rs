@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use rundir::{MergedShard, Plan, Run, Shard, Writer};
+use rundir::{MergedShard, Plan, RecordCounts, Run, Shard, Writer};
 use serde_json::Value;
 use tempfile::TempDir;
 use verdicts::compare::machine_differences;
@@ -239,11 +239,10 @@ fn write(shards: &[Run], out: &Path) -> anyhow::Result<()> {
     let (plan, first) = (merged_plan(shards), &shards[0]);
     let policy = first.policy.as_deref();
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
-    let mut order = 0;
-    for (done, (run, merged)) in shards.iter().zip(&plan.merged).enumerate() {
+    let mut before = RecordCounts::default();
+    for (done, run) in shards.iter().enumerate() {
         line.step(done, shards.len(), &format!("merging {}", run.dir.display()));
-        writer.append(run, merged.first_epoch, order)?;
-        order += run.samples.len() as u64;
+        writer.append(run, &mut before)?;
     }
     Ok(())
 }

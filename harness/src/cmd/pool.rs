@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rundir::{Look, Looks, MODEL_FILES, Run, Writer};
+use rundir::{Look, Looks, MODEL_FILES, RecordCounts, Run, Writer};
 use verdicts::decide::check_distinct;
 use verdicts::reproduction::check_same_plan;
 
@@ -48,11 +48,9 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     }
     let policy = first.policy.as_deref();
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
-    let (mut epoch, mut order) = (0, 0);
+    let mut before = RecordCounts::default();
     for run in &runs {
-        writer.append(run, epoch, order)?;
-        epoch += run.epochs_begun();
-        order += run.samples.len() as u64;
+        writer.append(run, &mut before)?;
     }
     Ok(())
 }

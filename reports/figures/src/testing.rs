@@ -519,6 +519,7 @@ fn fault(arm: &str) -> Fault {
         v: SCHEMA_VERSION,
         scenario: "cron-kill".to_owned(),
         arm: arm.to_owned(),
+        order: u64::from(arm != "direct"),
         outcome: Outcome::Ok,
         detail: "killed".to_owned(),
         killed: arm != "direct",

@@ -626,7 +626,11 @@ fn check_probes(run: &Run, found: &mut Vec<Discrepancy>) {
         }
     }
     let mut faults: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for fault in &run.faults {
+    for (order, fault) in (0..).zip(&run.faults) {
+        if fault.order != order {
+            let row = format!("line {} ({} on {})", order + 1, fault.scenario, fault.arm);
+            found.push(Discrepancy::new(FAULTS, row, "order", fault.order, order));
+        }
         *faults.entry((&fault.scenario, &fault.arm)).or_default() += 1;
     }
     for ((scenario, arm), count) in &faults {

@@ -61,7 +61,7 @@ fn check_arms(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found: &mut Vec<D
     }
 }
 
-/// An epoch of which every cell was recorded has ended, and has a line.
+/// An epoch of which every cell was recorded and after which the run went on has ended, and has a line.
 fn check_lines_of_epochs(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found: &mut Vec<Discrepancy>) {
     let ended: BTreeSet<u32> = run.epochs.iter().map(|epoch| epoch.epoch).collect();
     let recorded: BTreeSet<(u32, &str, &str, &str)> =
@@ -74,10 +74,27 @@ fn check_lines_of_epochs(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found:
         });
         let planned =
             cells.keys().next().map_or(0, |(workload, state)| cells_of_epoch(&run.plan, *number, workload, state));
-        if is_recorded && cells.len() >= planned {
+        if is_recorded && cells.len() >= planned && went_on(run, *number) {
             let row = format!("epoch {number}");
-            let why = "a line: every cell of the epoch was recorded";
+            let why = "a line: every cell of the epoch was recorded, and the run went on";
             found.push(Discrepancy::new(EPOCHS, row, "epoch", "no line", why));
+        }
+    }
+}
+
+/// Whether a run went on after an epoch without a restart. A process that was killed before it wrote the line of its last epoch
+/// did not: the run ends there, or was resumed, and the clock of its passes began again.
+fn went_on(run: &Run, epoch: u32) -> bool {
+    let shard = run.plan.shard_of(epoch);
+    let of_shard = || run.samples.iter().filter(|pass| run.plan.shard_of(pass.epoch) == shard);
+    let last = of_shard().rfind(|pass| pass.epoch == epoch);
+    let next = of_shard().find(|pass| pass.epoch > epoch);
+    match (last, next) {
+        (Some(last), Some(next)) => next.started_ms >= last.started_ms + last.took_us / 1000,
+        // Only whole shards are merged, and probes, kills and model files follow the last epoch.
+        _ => {
+            let is_probed = !run.probes.is_empty() || !run.faults.is_empty() || !run.crash_points.is_empty();
+            shard.is_some() || is_probed || run.model_files.is_some()
         }
     }
 }

@@ -210,8 +210,9 @@ fn a_missing_feature_or_fault_of_an_arm_is_found() {
                 run.probes.push(probe);
             }
             for _ in 0..4 {
+                let order = run.faults.len() as u64;
                 let fault = testing::run().faults[0].clone();
-                run.faults.push(rundir::Fault { arm: arm.to_owned(), ..fault });
+                run.faults.push(rundir::Fault { arm: arm.to_owned(), order, ..fault });
             }
         }
         change(&mut run);
@@ -222,7 +223,8 @@ fn a_missing_feature_or_fault_of_an_arm_is_found() {
     assert!(feature[0].recomputed.contains("links: b"), "{feature:?}");
     assert_eq!(feature.len(), 1);
     let fault = found(|run| drop(run.faults.remove(5)));
-    assert_eq!((fault.len(), fault[0].file.as_str()), (1, "faults.jsonl"));
+    let fields: Vec<&str> = fault.iter().map(|one| one.field.as_str()).collect();
+    assert_eq!(fields, ["order", "order", "lines"], "{fault:?}");
     let twice = found(|run| run.probes.push(run.probes[0].clone()));
     assert_eq!((twice.len(), twice[0].file.as_str()), (1, "probes.jsonl"));
 }

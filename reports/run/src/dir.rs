@@ -153,40 +153,69 @@ impl Run {
         let environment = read_json(dir, ENVIRONMENT)?;
         let samples: Vec<Sample> = read_lines(dir, SAMPLES)?;
         check_once(dir, SAMPLES, &samples, |pass| {
-            (pass.epoch, &pass.workload, &pass.state, &pass.arm, pass.round, pass.warm_up)
+            Some((pass.epoch, &pass.workload, &pass.state, &pass.arm, pass.round, pass.warm_up))
         })?;
+        check_each(dir, SAMPLES, &samples, Sample::problem)?;
         let cells: Vec<CellEpoch> = read_lines(dir, CELLS)?;
-        check_once(dir, CELLS, &cells, |cell| (cell.epoch, &cell.workload, &cell.state, &cell.arm))?;
+        check_once(dir, CELLS, &cells, |cell| Some((cell.epoch, &cell.workload, &cell.state, &cell.arm)))?;
         let epochs: Vec<Epoch> = read_lines(dir, EPOCHS)?;
-        check_once(dir, EPOCHS, &epochs, |epoch| epoch.epoch)?;
+        check_once(dir, EPOCHS, &epochs, |epoch| Some(epoch.epoch))?;
+        let contexts: Vec<SessionContext> = read_lines(dir, CONTEXTS)?;
+        check_once(dir, CONTEXTS, &contexts, |context| Some((&context.workload, &context.policy)))?;
+        let probes: Vec<Probe> = read_lines(dir, PROBES)?;
+        check_each(dir, PROBES, &probes, Probe::problem)?;
+        let faults: Vec<Fault> = read_lines(dir, FAULTS)?;
+        check_once(dir, FAULTS, &faults, |fault| Some(fault.order))?;
+        let fault_outcomes: Vec<FaultOutcome> = read_lines(dir, FAULT_OUTCOMES)?;
+        check_once(dir, FAULT_OUTCOMES, &fault_outcomes, |one| Some((&one.scenario, &one.backend, one.seed)))?;
+        let crash_points: Vec<CrashPoints> = read_lines(dir, CRASH_POINTS)?;
+        check_once(dir, CRASH_POINTS, &crash_points, CrashPoints::identity)?;
+        check_each(dir, CRASH_POINTS, &crash_points, CrashPoints::problem)?;
         Ok(Self {
             dir: dir.to_owned(),
             plan,
             environment,
             policy: read_if_there(dir, POLICY)?,
-            contexts: read_lines(dir, CONTEXTS)?,
+            contexts,
             samples,
             cells,
             epochs,
-            probes: read_lines(dir, PROBES)?,
-            faults: read_lines(dir, FAULTS)?,
-            fault_outcomes: read_lines(dir, FAULT_OUTCOMES)?,
-            crash_points: read_lines(dir, CRASH_POINTS)?,
+            probes,
+            faults,
+            fault_outcomes,
+            crash_points,
             model_files: read_model_files(dir)?,
         })
     }
 }
 
-/// Checks that no record is there twice, which would count twice. The records of a file are its lines, in order.
-fn check_once<'a, T, K: Ord>(dir: &Path, name: &str, items: &'a [T], key: impl Fn(&'a T) -> K) -> Result<(), RunError> {
+/// Checks that no record is there twice, which would count twice. A record without a key counts nothing. The records of a file
+/// are its lines, in order.
+fn check_once<'a, T, K: Ord>(
+    dir: &Path,
+    name: &str,
+    items: &'a [T],
+    key: impl Fn(&'a T) -> Option<K>,
+) -> Result<(), RunError> {
     let mut known = BTreeMap::new();
     for (line, item) in (1..).zip(items) {
-        if let Some(first) = known.insert(key(item), line) {
+        if let Some(first) = key(item).and_then(|key| known.insert(key, line)) {
             let problem = format!("is the same record as line {first}: remove one of them");
             return Err(broken(&dir.join(name), Some(line), &problem));
         }
     }
     Ok(())
+}
+
+/// Checks what the type of a record leaves open; `problem` names the field. The records of a file are its lines, in order.
+fn check_each<T>(
+    dir: &Path,
+    name: &str,
+    items: &[T],
+    problem: impl Fn(&T) -> Option<&'static str>,
+) -> Result<(), RunError> {
+    let mut found = (1..).zip(items).filter_map(|(line, item)| Some((line, problem(item)?)));
+    found.next().map_or(Ok(()), |(line, problem)| Err(broken(&dir.join(name), Some(line), &problem)))
 }
 
 fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
@@ -449,13 +478,22 @@ impl Run {
     }
 }
 
+/// The numbers of records that runs have, and that are given again when their records become those of one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RecordCounts {
+    epochs: u32,
+    passes: u64,
+    faults: u64,
+}
+
 impl Writer {
-    /// Writes all records of another run. Its first epoch and its first pass get these numbers. Of several runs with files
-    /// that a model made up, the first one's are kept: see [`ModelFiles::agrees_with`].
+    /// Writes all records of another run after those of the runs `before`, which it is then counted among. Its epochs, passes
+    /// and faults get the next numbers. Of several runs with files that a model made up, the first one's are kept: see
+    /// [`ModelFiles::agrees_with`].
     ///
     /// # Errors
     /// If a record cannot be written.
-    pub fn append(&self, run: &Run, first_epoch: u32, first_order: u64) -> Result<(), RunError> {
+    pub fn append(&self, run: &Run, before: &mut RecordCounts) -> Result<(), RunError> {
         // Without `..`, so that a new kind of record cannot be forgotten.
         let Run {
             dir: _,
@@ -474,24 +512,29 @@ impl Writer {
         } = run;
         for sample in samples {
             let mut sample = sample.clone();
-            sample.epoch += first_epoch;
-            sample.order += first_order;
+            sample.epoch += before.epochs;
+            sample.order += before.passes;
             self.sample(&sample)?;
         }
         for cell in cells {
             let mut cell = cell.clone();
-            cell.epoch += first_epoch;
+            cell.epoch += before.epochs;
             self.cell(&cell)?;
         }
         for epoch in epochs {
             let mut epoch = epoch.clone();
-            epoch.epoch += first_epoch;
+            epoch.epoch += before.epochs;
             self.epoch(&epoch)?;
         }
         probes.iter().try_for_each(|probe| self.probe(probe))?;
-        faults.iter().try_for_each(|fault| self.fault(fault))?;
+        for fault in faults {
+            self.fault(&Fault { order: fault.order + before.faults, ..fault.clone() })?;
+        }
         fault_outcomes.iter().try_for_each(|outcome| self.outcome(outcome))?;
         crash_points.iter().try_for_each(|points| self.crash_points(points))?;
+        before.epochs += run.epochs_begun();
+        before.passes += samples.len() as u64;
+        before.faults += faults.len() as u64;
         match model_files {
             Some(found) if !self.dir.join(MODEL_FILES).exists() => self.model_files(found),
             _ => Ok(()),

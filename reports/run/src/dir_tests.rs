@@ -5,7 +5,7 @@ use crate::faults::{
     Audit, AuditVerdict, CrashMethod, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
     Status,
 };
-use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, SkipReason};
+use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, Score};
 
 fn environment() -> Environment {
     serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
@@ -90,6 +90,7 @@ fn outcome() -> FaultOutcome {
 
 fn crash_points() -> CrashPoints {
     CrashPoints {
+        method: Some(CrashMethod::Kill),
         how: "kill -9".to_owned(),
         points: 10,
         in_flight: Some(6),
@@ -98,6 +99,23 @@ fn crash_points() -> CrashPoints {
         audit: audit(),
         recovery_ms: (20.0, 31.5),
         ..CrashPoints::not_run("sqlite", KILLED_DAEMON, Status::Ran, "it ended early")
+    }
+}
+
+fn fault(order: u64) -> Fault {
+    Fault {
+        v: SCHEMA_VERSION,
+        scenario: "cron-kill".to_owned(),
+        arm: "direct".to_owned(),
+        order,
+        outcome: Outcome::Ok,
+        detail: "killed".to_owned(),
+        killed: true,
+        recovered: true,
+        recovery_ms: 20,
+        acknowledged: 10,
+        lost: 0,
+        failed_calls: 0,
     }
 }
 
@@ -114,14 +132,15 @@ fn a_fault_run_is_read_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path(), &fault_plan());
     let skipped = CrashPoints::not_run("sqlite", POWER_LOSS, Status::Skipped, "no block device");
+    let other_seed = FaultOutcome { seed: 8, ..outcome() };
     writer.outcome(&outcome()).unwrap();
-    writer.outcome(&outcome()).unwrap();
+    writer.outcome(&other_seed).unwrap();
     writer.crash_points(&crash_points()).unwrap();
     writer.crash_points(&skipped).unwrap();
     let run = Run::read(dir.path()).unwrap();
     assert_eq!(run.plan, fault_plan());
     assert_eq!(run.environment, environment());
-    assert_eq!(run.fault_outcomes, [outcome(), outcome()]);
+    assert_eq!(run.fault_outcomes, [outcome(), other_seed]);
     assert_eq!(run.crash_points, [crash_points(), skipped]);
     assert!(run.samples.is_empty() && run.probes.is_empty());
 }
@@ -143,51 +162,91 @@ fn a_conformance_run_is_read_as_it_was_written() {
     assert_eq!(run.probes, probes);
 }
 
+/// The refusal of a run whose second line of this file is changed.
+fn refused(file: &str, (known, other): (&str, &str)) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &fault_plan());
+    for number in 0..2 {
+        writer.probe(&Probe::not_offered("property", "fork", "direct")).unwrap();
+        writer.fault(&fault(number)).unwrap();
+        writer.outcome(&FaultOutcome { seed: number, ..outcome() }).unwrap();
+        writer.crash_points(&CrashPoints { took_ms: number, ..crash_points() }).unwrap();
+    }
+    Run::read(dir.path()).unwrap();
+    let file = dir.path().join(file);
+    let text = fs::read_to_string(&file).unwrap();
+    let (first, second) = text.split_once('\n').unwrap();
+    assert!(second.contains(known), "{second}");
+    fs::write(&file, format!("{first}\n{}", second.replace(known, other))).unwrap();
+    Run::read(dir.path()).unwrap_err().to_string()
+}
+
 #[test]
-fn an_unknown_reason_or_method_is_refused_with_file_line_and_field_and_a_missing_one_is_read_from_earlier_words() {
-    for (known, unknown, field) in [
+fn an_unknown_or_missing_reason_or_method_is_refused_with_file_line_and_field() {
+    let reason = "\"skipped\":\"not-offered\",";
+    let method = "\"method\":\"kill\",";
+    for (file, change, expected) in [
+        (PROBES, (reason, "\"skipped\":\"no-time\","), "probes.jsonl:2: skipped: unknown variant `no-time`"),
+        (PROBES, (reason, ""), "probes.jsonl:2: field `skipped`: missing, although the outcome is skipped"),
         (
-            "\"skipped\":\"not-offered\"",
-            "\"skipped\":\"no-time\"",
-            "probes.jsonl:2: skipped: unknown variant `no-time`",
+            PROBES,
+            ("\"outcome\":\"skipped\"", "\"outcome\":\"ok\""),
+            "probes.jsonl:2: field `skipped`: a reason, although the outcome is not skipped",
         ),
-        ("\"method\":\"kill\"", "\"method\":\"prayer\"", "crash-points.jsonl:2: method: unknown variant `prayer`"),
+        (CRASH_POINTS, (method, "\"method\":\"prayer\","), "crash-points.jsonl:2: method: unknown variant `prayer`"),
+        (CRASH_POINTS, (method, ""), "crash-points.jsonl:2: field `method`: missing, although the points ran"),
+        (FAULTS, ("\"order\":1,", ""), "faults.jsonl:2: missing field `order`"),
+    ] {
+        let refused = refused(file, change);
+        assert!(refused.contains(expected), "{refused}");
+    }
+}
+
+#[test]
+fn a_pass_that_was_skipped_or_has_more_answers_than_questions_is_refused() {
+    let scores = |name: &str, sum: u64| {
+        let counts = BTreeMap::from([(name.to_owned(), Score { sum, of: 4 })]);
+        BTreeMap::from([("task".to_owned(), counts)])
+    };
+    let pass = Sample {
+        v: SCHEMA_VERSION,
+        arm: "a".to_owned(),
+        workload: "w".to_owned(),
+        state: "hot".to_owned(),
+        ..Sample::default()
+    };
+    for (pass, expected) in [
+        (Sample { scores: scores("stale-answers", 4), ..pass.clone() }, None),
+        (Sample { scores: scores("call-tokens", 5), ..pass.clone() }, None),
+        (
+            Sample { scores: scores("stale-answers", 5), ..pass.clone() },
+            Some("field `scores`: more answers than questions"),
+        ),
+        (
+            Sample { scores: scores("found-at-1", 5), ..pass.clone() },
+            Some("field `scores`: more answers than questions"),
+        ),
+        (Sample { outcome: Outcome::Skipped, ..pass }, Some("field `outcome`: skipped, ")),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let writer = create(dir.path(), &fault_plan());
-        let points = CrashPoints { method: Some(CrashMethod::Kill), ..crash_points() };
-        for _ in 0..2 {
-            writer.probe(&Probe::not_offered("property", "fork", "direct")).unwrap();
-            writer.crash_points(&points).unwrap();
-        }
-        assert_eq!(Run::read(dir.path()).unwrap().crash_points, [points.clone(), points]);
-        for file in [PROBES, CRASH_POINTS] {
-            let text = fs::read_to_string(dir.path().join(file)).unwrap();
-            let (first, second) = text.split_once('\n').unwrap();
-            fs::write(dir.path().join(file), format!("{first}\n{}", second.replace(known, unknown))).unwrap();
-        }
-        let refused = Run::read(dir.path()).unwrap_err().to_string();
-        assert!(refused.contains(field), "{refused}");
+        create(dir.path(), &plan()).sample(&pass).unwrap();
+        let refused = Run::read(dir.path()).map_err(|error| error.to_string()).err();
+        assert_eq!(refused.is_some(), expected.is_some(), "{refused:?}");
+        let words = refused.unwrap_or_default();
+        assert!(words.contains(expected.unwrap_or_default()), "{words}");
     }
-    let earlier =
-        |detail| Probe { skipped: None, ..Probe::new("property", "fork", "direct", Outcome::Skipped, detail) };
-    for (probe, reason) in [
-        (Probe::not_offered("property", "fork", "direct"), Some(SkipReason::NotOffered)),
-        (probe(Outcome::Skipped, "only root can"), Some(SkipReason::NotTried)),
-        (earlier("not offered"), Some(SkipReason::NotOffered)),
-        (earlier("an earlier probe hung"), Some(SkipReason::NotTried)),
-        (probe(Outcome::Ok, "not offered"), None),
+}
+
+#[test]
+fn a_copy_of_a_record_is_refused_with_its_line() {
+    for (file, change) in [
+        (FAULTS, ("\"order\":1,", "\"order\":0,")),
+        (FAULT_OUTCOMES, ("\"seed\":1,", "\"seed\":0,")),
+        (CRASH_POINTS, ("\"took_ms\":1}", "\"took_ms\":0}")),
     ] {
-        assert_eq!(probe.skip_reason(), reason, "{probe:?}");
-    }
-    for (method, how, expected) in [
-        (None, "SIMULATED, without FUSE: by the seed", CrashMethod::SimulatedFiles),
-        (None, "SIMULATED, over a real mount: a separate ext4", CrashMethod::SimulatedDisk),
-        (None, "kill -9 of the daemon", CrashMethod::Kill),
-        (Some(CrashMethod::SimulatedDisk), "kill -9 of the daemon", CrashMethod::SimulatedDisk),
-    ] {
-        let points = CrashPoints { method, how: how.to_owned(), ..crash_points() };
-        assert_eq!(points.crash_method(), expected, "{how}");
+        let refused = refused(file, change);
+        let expected = format!("{file}:2: is the same record as line 1: remove one of them");
+        assert!(refused.ends_with(&expected), "{refused}");
     }
 }
 
@@ -214,21 +273,12 @@ fn a_run_that_two_runs_are_appended_to_has_all_of_their_records() {
         }],
         epochs: vec![Epoch { v: SCHEMA_VERSION, section: "all".to_owned(), ..Epoch::default() }],
         probes: vec![probe(Outcome::Ok, "")],
-        faults: vec![Fault {
-            v: SCHEMA_VERSION,
-            scenario: "cron-kill".to_owned(),
-            arm: name(),
-            outcome: Outcome::Ok,
-            detail: "killed".to_owned(),
-            killed: true,
-            recovered: true,
-            recovery_ms: 20,
-            acknowledged: 10,
-            lost: 0,
-            failed_calls: 0,
-        }],
-        fault_outcomes: vec![outcome()],
-        crash_points: vec![crash_points()],
+        faults: vec![fault(0), fault(1)],
+        fault_outcomes: vec![FaultOutcome { seed: seconds as u64, ..outcome() }],
+        crash_points: vec![
+            CrashPoints { took_ms: seconds as u64, ..crash_points() },
+            CrashPoints::not_run("direct", POWER_LOSS, Status::Unfit, "it makes no promise"),
+        ],
         model_files: Some(model_files(seconds)),
         ..Run::default()
     };
@@ -239,17 +289,19 @@ fn a_run_that_two_runs_are_appended_to_has_all_of_their_records() {
     assert!(!model_files(1.0).agrees_with(&other));
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path(), &plan());
-    for (at, run) in (0..).zip(&runs) {
-        writer.append(run, at, u64::from(at)).unwrap();
+    let mut before = RecordCounts::default();
+    for run in &runs {
+        writer.append(run, &mut before).unwrap();
     }
     let found = Run::read(dir.path()).unwrap();
     let epochs = |numbers: Vec<u32>| assert_eq!(numbers, [0, 1]);
     epochs(found.samples.iter().map(|pass| pass.epoch).collect());
     epochs(found.cells.iter().map(|cell| cell.epoch).collect());
     epochs(found.epochs.iter().map(|epoch| epoch.epoch).collect());
-    assert_eq!((found.probes.len(), found.faults.len()), (2, 2));
-    assert_eq!(found.fault_outcomes, [outcome(), outcome()]);
-    assert_eq!(found.crash_points, [crash_points(), crash_points()]);
+    assert_eq!(found.probes.len(), 2);
+    assert_eq!(found.faults, [0, 1, 2, 3].map(fault));
+    assert_eq!(found.fault_outcomes, [&runs[0].fault_outcomes[..], &runs[1].fault_outcomes].concat());
+    assert_eq!(found.crash_points, [&runs[0].crash_points[..], &runs[1].crash_points].concat());
     assert_eq!(found.model_files, runs[0].model_files);
 }
 
@@ -431,9 +483,9 @@ fn too_many_records_are_refused_before_they_are_read() {
 fn a_sparse_file_of_records_is_refused_by_its_length_or_its_first_long_line() {
     let dir = tempfile::tempdir().unwrap();
     create(dir.path(), &fault_plan());
-    let line = serde_json::to_string(&outcome()).unwrap() + "\n";
+    let lines = (0..3).map(|seed| serde_json::to_string(&FaultOutcome { seed, ..outcome() }).unwrap() + "\n");
     let path = dir.path().join(FAULT_OUTCOMES);
-    fs::write(&path, line.repeat(3)).unwrap();
+    fs::write(&path, lines.collect::<String>()).unwrap();
     let mut file = File::options().read(true).write(true).open(&path).unwrap();
     file.set_len(RUN_RECORDS.bytes() + 1).unwrap();
     let error = Run::read(dir.path()).unwrap_err().to_string();
@@ -523,6 +575,6 @@ fn numbers_whose_sums_would_overflow_are_refused() {
     fs::remove_file(dir.path().join(FAULT_OUTCOMES)).unwrap();
     let seeded = FaultOutcome { seed: u64::MAX, ..outcome() };
     writer.outcome(&seeded).unwrap();
-    writer.outcome(&seeded).unwrap();
+    writer.outcome(&FaultOutcome { seed: u64::MAX - 1, ..outcome() }).unwrap();
     Run::read(dir.path()).unwrap();
 }

@@ -459,7 +459,7 @@ pub struct CrashPoints {
     /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The kind of method; `None` in records of earlier versions.
+    /// The kind of method; `None` if they did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<CrashMethod>,
     /// The method in words.
@@ -511,13 +511,16 @@ impl CrashPoints {
         }
     }
 
-    /// How they were made. Records of earlier versions have it in words only.
-    pub fn crash_method(&self) -> CrashMethod {
-        self.method.unwrap_or_else(|| match self.how.strip_prefix("SIMULATED, ") {
-            Some(rest) if rest.starts_with("without FUSE") => CrashMethod::SimulatedFiles,
-            Some(_) => CrashMethod::SimulatedDisk,
-            None => CrashMethod::Kill,
-        })
+    /// What no other series has. A joined run has several of an arm and a loss, each with a duration of its own. `None` for
+    /// points that did not run.
+    pub(crate) fn identity(&self) -> Option<(&str, &str, u64, u64)> {
+        (self.status == Status::Ran).then_some((&*self.backend, &*self.loss, self.seed, self.took_ms))
+    }
+
+    /// What its type leaves open: points that ran have a method.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        let lacks = self.status == Status::Ran && self.method.is_none();
+        lacks.then_some("field `method`: missing, although the points ran")
     }
 
     /// Records that were not kept: those that break the promise, and those that could not be read after the recovery. At

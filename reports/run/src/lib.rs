@@ -17,7 +17,7 @@ mod scratch;
 pub use context::{Basis, ModelFactor, SessionContext};
 pub use dir::{
     Broken, CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY,
-    PROBES, RECORDS, Run, RunError, SAMPLES, Writer,
+    PROBES, RECORDS, RecordCounts, Run, RunError, SAMPLES, Writer,
 };
 pub use histogram::{Calls, Latencies, histogram};
 pub use looks::{Look, Looks};

@@ -111,6 +111,19 @@ impl Sample {
     pub fn is_measured(&self, also_busy: bool) -> bool {
         !self.warm_up && self.outcome == Outcome::Ok && (also_busy || self.load.busy.is_none())
     }
+
+    /// What its type leaves open: a cell that cannot be measured has no pass, and a question has one answer.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        if self.outcome == Outcome::Skipped {
+            return Some("field `outcome`: skipped, although a cell that is skipped has no pass");
+        }
+        let has_more = |(name, score): (&String, &Score)| {
+            let kind = ScoreName::find(name).map(ScoreName::kind);
+            matches!(kind, Some(ScoreKind::Found | ScoreKind::Wrong)) && score.sum > score.of
+        };
+        let more = self.scores.values().flatten().any(has_more);
+        more.then_some("field `scores`: more answers than questions")
+    }
 }
 
 /// An exact count over questions.
@@ -503,7 +516,7 @@ pub struct Probe {
     pub arm: String,
     /// Whether the probe passed.
     pub outcome: Outcome,
-    /// Why it is `skipped`; `None` for other outcomes, and in records of earlier versions.
+    /// Why it is `skipped`; `None` for other outcomes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<SkipReason>,
     /// The probe's finding.
@@ -523,10 +536,7 @@ inputs::named! {
 }
 
 impl Probe {
-    /// The detail of a property that is not offered. Earlier versions recorded no other reason.
-    const NOT_OFFERED: &str = "not offered";
-
-    /// A line of this version. What is `skipped` was not tried.
+    /// A line. What is `skipped` was not tried.
     pub fn new(aspect: &str, name: &str, arm: &str, outcome: Outcome, detail: &str) -> Self {
         Self {
             v: super::SCHEMA_VERSION,
@@ -542,16 +552,16 @@ impl Probe {
     /// A line about what the backend does not offer.
     pub fn not_offered(aspect: &str, name: &str, arm: &str) -> Self {
         let skipped = Some(SkipReason::NotOffered);
-        Self { skipped, ..Self::new(aspect, name, arm, Outcome::Skipped, Self::NOT_OFFERED) }
+        Self { skipped, ..Self::new(aspect, name, arm, Outcome::Skipped, "not offered") }
     }
 
-    /// Why it says nothing about what was probed; `None` if it does.
-    pub fn skip_reason(&self) -> Option<SkipReason> {
-        let earlier = match self.detail == Self::NOT_OFFERED {
-            true => SkipReason::NotOffered,
-            false => SkipReason::NotTried,
-        };
-        self.skipped.or_else(|| (self.outcome == Outcome::Skipped).then_some(earlier))
+    /// What its type leaves open: only a probe that is `skipped` has a reason for it.
+    pub(crate) fn problem(&self) -> Option<&'static str> {
+        match (self.outcome == Outcome::Skipped, self.skipped.is_some()) {
+            (true, false) => Some("field `skipped`: missing, although the outcome is skipped"),
+            (false, true) => Some("field `skipped`: a reason, although the outcome is not skipped"),
+            _ => None,
+        }
     }
 }
 
@@ -567,6 +577,8 @@ pub struct Fault {
     /// The arm.
     #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,
+    /// Its position among all faults of the file, from 0: a copy of a line has that of its original.
+    pub order: u64,
     /// Whether the fault could be injected.
     pub outcome: Outcome,
     /// The finding, in a sentence.

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rundir::faults::{Audit, AuditVerdict, CrashPoints, Fact, FaultOutcome, Recovery, Return, Seen, SeenKind, Status};
+use rundir::faults::{
+    Audit, AuditVerdict, CrashMethod, CrashPoints, Fact, FaultOutcome, Recovery, Return, Seen, SeenKind, Status,
+};
 use rundir::{ENVIRONMENT, MODEL_FILES, PLAN, PlannedScenario, Run, SCHEMA_VERSION, Writer};
 use serde_json::Value;
 
@@ -73,6 +75,7 @@ fn outcome() -> FaultOutcome {
 
 fn crash_points() -> CrashPoints {
     CrashPoints {
+        method: Some(CrashMethod::Kill),
         how: "kill -9".to_owned(),
         points: 10,
         in_flight: Some(6),

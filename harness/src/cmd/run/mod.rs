@@ -17,7 +17,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use fuse::cpu;
 use reports::render::number_of;
-use rundir::{MODEL_FILES, ModelFiles, Placement, Plan, Shard};
+use rundir::{Fault, MODEL_FILES, ModelFiles, Placement, Plan, Shard};
 use workloads::definition::{CacheState, Workload};
 
 use self::crashes::crash;
@@ -395,6 +395,7 @@ impl Options {
         }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let crashed = before.as_ref().map(|run| run.crash_points.clone());
+        let mut next_fault = before.as_ref().map_or(0, |run| run.faults.len() as u64);
         let mut machine = Machine {
             arms,
             workloads,
@@ -453,7 +454,10 @@ impl Options {
                 }
                 // Record all probes of an arm or none, so that a resumed run does not repeat them.
                 probes.iter().try_for_each(|probe| writer.probe(probe))?;
-                faults.iter().try_for_each(|fault| writer.fault(fault))?;
+                for fault in faults {
+                    writer.fault(&Fault { order: next_fault, ..fault })?;
+                    next_fault += 1;
+                }
             }
         }
         let crashed = crash(&plan, &stores, crashed, (beside.path(), killing), &writer, interrupt)?;

@@ -66,7 +66,7 @@ impl Prober {
         probes
     }
 
-    /// Runs all probes with faults.
+    /// Runs all probes with faults. Their order in the run is the caller's.
     pub fn faults(&self) -> Vec<Fault> {
         if !self.backend.has_paths() {
             return Vec::new();
@@ -131,6 +131,7 @@ impl Prober {
             v: SCHEMA_VERSION,
             scenario: CRON_KILL.to_owned(),
             arm: self.arm.clone(),
+            order: 0,
             outcome,
             detail: detail.to_owned(),
             killed: false,

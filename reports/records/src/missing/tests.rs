@@ -1,8 +1,8 @@
 use std::fs;
 use std::path::Path;
 
-use rundir::faults::{CrashPoints, KILLED_DAEMON, POWER_LOSS, Status};
-use rundir::{Fault, Outcome, PlannedPolicy, Probe, RECORDS, Writer};
+use rundir::faults::{CrashMethod, CrashPoints, KILLED_DAEMON, POWER_LOSS, Status};
+use rundir::{Fault, MergedShard, Outcome, PlannedPolicy, Probe, RECORDS, RecordCounts, Writer};
 
 use super::*;
 use crate::tests::run;
@@ -18,10 +18,15 @@ fn whole() -> Run {
     let mut run = run();
     let kill = testing::run().faults[0].clone();
     for arm in ["direct", "sqlite"] {
-        let kills = (0..4).map(|_| Fault { arm: arm.to_owned(), recovered: true, ..kill.clone() });
-        run.faults.extend(kills);
+        for _ in 0..4 {
+            let order = run.faults.len() as u64;
+            run.faults.push(Fault { arm: arm.to_owned(), order, recovered: true, ..kill.clone() });
+        }
         let losses = [KILLED_DAEMON, POWER_LOSS].into_iter();
-        run.crash_points.extend(losses.map(|loss| CrashPoints::not_run(arm, loss, Status::Ran, "it ended")));
+        let method = Some(CrashMethod::Kill);
+        run.crash_points.extend(
+            losses.map(|loss| CrashPoints { method, ..CrashPoints::not_run(arm, loss, Status::Ran, "it ended") }),
+        );
     }
     run.plan.features = vec!["names: a".to_owned(), "links: b".to_owned(), "links: c".to_owned()];
     let probes = run.plan.features.iter().map(|name| Probe::new(CONFORMANCE, name, "direct", Outcome::Ok, ""));
@@ -58,6 +63,7 @@ fn a_file_that_was_cut_off_at_any_line_is_noticed() {
     }
     // An arm has all of its probes, or none.
     noticed("two probes", &|run| run.probes.truncate(2));
+    noticed("a kill", &|run| drop(run.faults.remove(2)));
     noticed("no policy", &|run| run.policy = None);
     noticed("half a policy", &|run| run.policy.as_mut().unwrap().truncate(4));
 }
@@ -74,6 +80,48 @@ fn all_passes_of_an_arm_that_were_removed_from_a_cell_are_missed() {
     let found = missing_records(&run);
     let is_named = |one: &Discrepancy| one.file == SAMPLES && one.recomputed.contains("sqlite");
     assert!(found.iter().any(is_named), "{found:?}");
+}
+
+/// A run without probes, kills and files of a model, whose last epoch has no line.
+fn killed() -> Run {
+    let mut run =
+        Run { probes: Vec::new(), faults: Vec::new(), crash_points: Vec::new(), model_files: None, ..whole() };
+    run.epochs.pop();
+    run
+}
+
+#[test]
+fn a_run_that_was_killed_before_the_line_of_its_last_epoch_is_a_smaller_run() {
+    let run = killed();
+    assert_eq!(missing_records(&run), []);
+    let health = summarise(&run).unwrap().health;
+    assert_eq!(health.epochs, run.epochs.len());
+    // Resumed, it measures another epoch, and its clock begins again.
+    let mut resumed = whole();
+    let last = resumed.epochs.remove(1).epoch;
+    let at = resumed.samples.iter().position(|pass| pass.epoch > last).unwrap();
+    let began = resumed.samples[at].started_ms;
+    let has_gone_on = missing_records(&resumed);
+    assert_eq!(has_gone_on.len(), 1, "{has_gone_on:?}");
+    resumed.samples[at..].iter_mut().for_each(|pass| pass.started_ms -= began);
+    assert_eq!(missing_records(&resumed), []);
+    // Anything that follows the last epoch shows that the process went on.
+    let follows: [fn(&mut Run); 4] = [
+        |run| run.probes = whole().probes,
+        |run| run.faults = whole().faults,
+        |run| run.crash_points = whole().crash_points,
+        |run| run.model_files = whole().model_files,
+    ];
+    for follow in follows {
+        let mut run = killed();
+        follow(&mut run);
+        let found = missing_records(&run);
+        assert_eq!((found.len(), found[0].file.as_str()), (1, EPOCHS), "{found:?}");
+    }
+    // Only whole shards are merged.
+    let mut merged = killed();
+    merged.plan.merged = vec![MergedShard { first_epoch: 0, ..MergedShard::default() }];
+    assert_eq!(missing_records(&merged).len(), 1);
 }
 
 #[test]
@@ -126,7 +174,7 @@ fn a_truncated_file_of_a_run_decides_nothing_that_the_whole_one_does_not() {
     let dir = dir.path();
     let run = whole();
     let writer = Writer::create(dir, &run.plan, &run.environment, run.policy.as_deref(), &run.contexts).unwrap();
-    writer.append(&run, 0, 0).unwrap();
+    writer.append(&run, &mut RecordCounts::default()).unwrap();
     drop(writer);
     let of_whole = decided(dir).unwrap();
     let (mut refused, mut accepted) = (0, 0);

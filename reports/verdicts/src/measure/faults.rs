@@ -366,7 +366,8 @@ impl Evidence<'_> {
     fn methods(&self, loss: &str, arm: &str) -> BTreeSet<CrashMethod> {
         let points = self.runs.iter();
         let points = points.flat_map(|run| run.crash_points(loss, arm));
-        points.map(CrashPoints::crash_method).collect()
+        // Points that ran have a method.
+        points.filter_map(|points| points.method).collect()
     }
 
     /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it, nor the machine.

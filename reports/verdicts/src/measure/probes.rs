@@ -129,8 +129,7 @@ impl Evidence<'_> {
     fn tried_properties(&self, name: &str, arm: &str) -> impl Iterator<Item = &Probe> {
         let all = self.runs.iter().flat_map(|run| &run.run.probes);
         let of_name = all.filter(move |probe| (&*probe.aspect, &*probe.name, &*probe.arm) == (PROPERTY, name, arm));
-        let is_tried =
-            |probe: &&Probe| probe.outcome != Outcome::Infra && probe.skip_reason() != Some(SkipReason::NotTried);
+        let is_tried = |probe: &&Probe| probe.outcome != Outcome::Infra && probe.skipped != Some(SkipReason::NotTried);
         of_name.filter(is_tried)
     }
 

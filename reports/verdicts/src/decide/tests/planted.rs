@@ -22,6 +22,7 @@ const PLANTINGS: [Planting; 38] = [
             v: SCHEMA_VERSION,
             scenario: "cron-kill".to_owned(),
             arm: candidate.to_owned(),
+            order: run.faults.len() as u64,
             outcome: Outcome::Ok,
             detail: "killed".to_owned(),
             killed: true,
