@@ -1,18 +1,20 @@
 //! Checks that one decision may use several runs: one machine, one build, and equal plans for all that they share.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use rundir::{Environment, Run, Sample};
 
 /// Checks that no run is a copy of another one, or holds one that was joined or merged into it, which would double its kills
-/// and passes. Their records say so: a copy of a plan is changed easily.
+/// and passes. Their records say so, whatever was changed in a copy: its plan, its time, or the times of its passes.
 ///
 /// # Errors
 /// A message that names both directories and what they share.
 pub fn check_distinct(runs: &[&Run]) -> Result<(), String> {
-    for (at, other) in runs.iter().enumerate() {
-        for run in &runs[..at] {
-            if let Some(shared) = shared_record(run, other) {
+    let mut earlier: Vec<(&Run, PassTimes<'_>)> = Vec::new();
+    for &other in runs {
+        for (run, known) in &earlier {
+            let shared = known.shared(other).or_else(|| shared_series(run, other)).or_else(|| shared_plan(run, other));
+            if let Some(shared) = shared {
                 return Err(format!(
                     "{} and {}: the same run twice: both have {shared} (name it once; a joined or merged run holds the runs that it was made of)",
                     run.dir.display(),
@@ -20,25 +22,63 @@ pub fn check_distinct(runs: &[&Run]) -> Result<(), String> {
                 ));
             }
         }
+        earlier.push((other, PassTimes::of(other)));
     }
     Ok(())
 }
 
-/// A record that two runs would not both have, in words.
-fn shared_record(one: &Run, other: &Run) -> Option<String> {
-    // No two passes wait for the same number of nanoseconds in all their calls, and take the same time to the microsecond.
-    let identity = |pass: &Sample| {
-        let times = (pass.waited_ns, pass.makespan_ns, pass.started_ms, pass.took_us);
-        (pass.waited_ns > 0).then(|| (pass.arm.clone(), pass.workload.clone(), pass.state.clone(), pass.round, times))
-    };
-    let known: BTreeSet<_> = one.samples.iter().filter_map(identity).collect();
-    let pass = other.samples.iter().find(|pass| identity(pass).is_some_and(|times| known.contains(&times)));
-    if let Some(pass) = pass {
-        return Some(format!(
-            "a pass of {} in {}, {}, that waited {} ns",
-            pass.arm, pass.workload, pass.state, pass.waited_ns
-        ));
+/// A pass by arm, workload, state and round, and its times.
+type TimedPass<'a, T> = (&'a str, &'a str, &'a str, u32, T);
+
+fn timed<T>(pass: &Sample, times: T) -> TimedPass<'_, T> {
+    (&*pass.arm, &*pass.workload, &*pass.state, pass.round, times)
+}
+
+/// The times that were measured in nanoseconds, each with its place among them.
+fn measured_ns(pass: &Sample) -> impl Iterator<Item = (usize, u64)> {
+    let times = [pass.waited_ns, pass.makespan_ns, pass.cpu.client_ns, pass.cpu.daemon_ns];
+    times.into_iter().enumerate().filter(|(_, ns)| *ns > 0)
+}
+
+/// The times of a run's passes.
+struct PassTimes<'a> {
+    all: HashSet<TimedPass<'a, [u64; 4]>>,
+    each: HashSet<TimedPass<'a, (usize, u64)>>,
+    passes: usize,
+}
+
+impl<'a> PassTimes<'a> {
+    fn of(run: &'a Run) -> Self {
+        let passes = || run.samples.iter().filter(|pass| pass.waited_ns > 0);
+        Self {
+            all: passes().map(|pass| timed(pass, Self::all(pass))).collect(),
+            each: passes().flat_map(|pass| measured_ns(pass).map(|time| timed(pass, time))).collect(),
+            passes: passes().count(),
+        }
     }
+
+    fn all(pass: &Sample) -> [u64; 4] {
+        [pass.waited_ns, pass.makespan_ns, pass.started_ms, pass.took_us]
+    }
+
+    /// What a run has of these times, in words. No two passes have all times in common, and few have one of them by chance.
+    fn shared(&self, other: &Run) -> Option<String> {
+        let passes = || other.samples.iter().filter(|pass| pass.waited_ns > 0);
+        if let Some(pass) = passes().find(|pass| self.all.contains(&timed(pass, Self::all(pass)))) {
+            return Some(format!(
+                "a pass of {} in {}, {}, that waited {} ns",
+                pass.arm, pass.workload, pass.state, pass.waited_ns
+            ));
+        }
+        let has_one = |pass: &&Sample| measured_ns(pass).any(|time| self.each.contains(&timed(pass, time)));
+        let shared = passes().filter(has_one).count();
+        let of = passes().count().min(self.passes);
+        (of > 0 && 2 * shared >= of).then(|| format!("{shared} of {of} passes with an equal time in nanoseconds"))
+    }
+}
+
+/// Crash points or fault scenarios that two runs would not both have, in words.
+fn shared_series(one: &Run, other: &Run) -> Option<String> {
     let mut series = other.crash_points.iter().filter(|series| series.points > 0 && series.took_ms > 0);
     if let Some(series) = series.find(|series| one.crash_points.contains(series)) {
         return Some(format!(
@@ -48,6 +88,16 @@ fn shared_record(one: &Run, other: &Run) -> Option<String> {
     }
     let is_same = !one.fault_outcomes.is_empty() && one.fault_outcomes == other.fault_outcomes;
     is_same.then(|| "the same results of all fault scenarios".to_owned())
+}
+
+/// The second and the seed of two plans, in words, if they are equal and no different shards have them. Only passes and crash
+/// points count twice.
+fn shared_plan(one: &Run, other: &Run) -> Option<String> {
+    let counts = |run: &Run| !run.samples.is_empty() || !run.crash_points.is_empty();
+    let (left, right) = (&one.plan, &other.plan);
+    let is_same = (&left.created, left.seed, left.shard) == (&right.created, right.seed, right.shard);
+    (is_same && counts(one) && counts(other))
+        .then(|| format!("the plan of {} with the seed {}", left.created, left.seed))
 }
 
 /// Checks that runs are of one machine and one build, and that whatever two of them measure is planned alike.

@@ -269,14 +269,31 @@ impl Evidence<'_> {
     /// The crash points of a loss at which the data was not kept, and all that count. A series whose records could not be
     /// checked has none.
     fn crashes(&self, loss: &str, arm: &str, counted: fn(&CrashPoints) -> u64) -> (u64, u64) {
-        let all = self.runs.iter();
-        let all = all.flat_map(|run| run.crash_points(loss, arm)).filter(|series| !series.is_unknown());
+        let all = self.crash_series(loss, arm).into_iter().filter(|series| !series.is_unknown());
         // A series after which no promised record was there to be kept shows nothing.
         let all = all.filter(|series| series.audit.present > 0 || series.failed_points() > 0);
         all.fold((0, 0), |(failed, points), series| {
             let lost = series.failed_points();
             (failed + lost, points + counted(series).max(series.died_by_itself).max(lost))
         })
+    }
+
+    /// The series of crash points of an arm. Power cuts that are simulated in files are those of their seed, whichever run makes
+    /// them: of several series of one seed, the worst or else the longest counts.
+    fn crash_series(&self, loss: &str, arm: &str) -> Vec<&CrashPoints> {
+        let files = Some(CrashMethod::SimulatedFiles);
+        let mut all: Vec<&CrashPoints> = Vec::new();
+        for series in self.runs.iter().flat_map(|run| run.crash_points(loss, arm)) {
+            let of_seed =
+                |known: &&CrashPoints| (known.method, series.method, known.seed) == (files, files, series.seed);
+            let rank = (series.failed_points(), series.points);
+            match all.iter().position(of_seed) {
+                Some(at) if (all[at].failed_points(), all[at].points) < rank => all[at] = series,
+                Some(_) => {}
+                None => all.push(series),
+            }
+        }
+        all
     }
 
     /// The command that makes more kills of an arm. Only a store of this project can be killed at crash points; other
@@ -492,7 +509,9 @@ fn crash_points(arm: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use figures::evidence::RunEvidence;
     use figures::testing;
+    use rundir::Run;
     use rundir::faults::AuditVerdict;
 
     #[test]
@@ -551,6 +570,36 @@ mod tests {
             ),
         ] {
             assert_eq!(of(change).as_deref(), words);
+        }
+    }
+
+    #[test]
+    fn simulated_power_cuts_of_one_seed_count_once_and_the_worst_of_them() {
+        let series = |method, seed, points, broken| CrashPoints {
+            method: Some(method),
+            seed,
+            points,
+            broken: Some(broken),
+            audit: Audit { present: 600, lost: broken, ..Audit::default() },
+            ..CrashPoints::not_run("sqlite", POWER_LOSS, Status::Ran, "")
+        };
+        let (files, disk) = (CrashMethod::SimulatedFiles, CrashMethod::SimulatedDisk);
+        for (all, words) in [
+            (vec![series(files, 7, 60, 0), series(files, 7, 60, 0)], "0 of 60 power cuts"),
+            (vec![series(files, 7, 12, 0), series(files, 7, 60, 0)], "0 of 60 power cuts"),
+            (vec![series(files, 7, 60, 1), series(files, 7, 1000, 0)], "1 of 60 power cuts"),
+            (vec![series(files, 7, 60, 0), series(files, 8, 60, 0)], "0 of 120 power cuts"),
+            (vec![series(disk, 7, 60, 0), series(disk, 7, 60, 0)], "0 of 120 power cuts"),
+        ] {
+            for all in [all.clone(), all.into_iter().rev().collect()] {
+                let all: Vec<CrashPoints> = all;
+                let runs = all.into_iter().map(|series| Run { crash_points: vec![series], ..testing::run() });
+                let runs: Vec<Run> = runs.collect();
+                let (summary, contexts) = (testing::summary(), testing::contexts());
+                let evidence = runs.iter().map(|run| RunEvidence::new(run, &summary, &contexts));
+                let found = Evidence { runs: evidence.collect() }.durability(POWER_LOSS, "sqlite").value().unwrap();
+                assert!(found.words.starts_with(words), "{}", found.words);
+            }
         }
     }
 

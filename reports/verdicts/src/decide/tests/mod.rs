@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rundir::faults::{CrashPoints, FaultOutcome, Recovery, Return, Status};
-use rundir::{ModelFilesPlan, Outcome, Run};
+use rundir::{ModelFilesPlan, Outcome, Plan, Run, Shard};
 
 use self::cases::{Change, cases};
 use super::policy::Candidates;
@@ -528,11 +528,35 @@ fn a_copy_of_a_run_is_refused_whatever_its_plan_says_and_another_run_is_not() {
         change(&mut other);
         assert!(refused(&other).contains("the same run twice"));
     }
-    // Of the same second.
+    fn restarted(run: &mut Run) {
+        run.plan.created = "2026-11-29T08:00:01Z".to_owned();
+        run.samples.iter_mut().for_each(|pass| pass.started_ms += 1);
+        run.crash_points[0].took_ms += 1;
+    }
+    let edits: [fn(&mut Run); 2] = [restarted, |run| {
+        restarted(run);
+        run.samples.iter_mut().for_each(|pass| (pass.waited_ns, pass.cpu.client_ns) = (1, 1));
+    }];
+    for edit in edits {
+        let mut other = copy.clone();
+        edit(&mut other);
+        let words = refused(&other);
+        assert!(words.contains("passes with an equal time in nanoseconds"), "{words}");
+    }
+    // Another seed, in the same second.
     let mut other = testing::seeded(2);
-    other.plan = one.plan.clone();
+    other.plan = Plan { seed: 2, ..one.plan.clone() };
     kills(&mut other, "sqlite", 0);
     other.crash_points[0].took_ms = 1801;
+    assert_eq!(check_distinct(&[&one, &other]), Ok(()));
+    // The same command once more has the same seed.
+    other.plan = Plan { created: "2026-11-29T08:00:01Z".to_owned(), ..one.plan.clone() };
+    assert_eq!(check_distinct(&[&one, &other]), Ok(()));
+    // Times of another run in the plan of this one.
+    other.plan.created.clone_from(&one.plan.created);
+    assert!(refused(&other).contains("both have the plan of "), "{}", refused(&other));
+    // Shards that a scheduler starts at once.
+    other.plan.shard = Some(Shard { index: 1, of: 2 });
     assert_eq!(check_distinct(&[&one, &other]), Ok(()));
 }
 
