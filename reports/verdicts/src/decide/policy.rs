@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use crate::measure::{Evidence, MODEL_ARMS, Measure, Scale, matches, planned_arm, range_words};
+use crate::measure::{Evidence, LEAST_SHARE, MODEL_ARMS, Measure, Scale, matches, planned_arm, range_words};
 use figures::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -765,7 +765,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     if let Some((name, message)) = wrong {
         return Some((field(name), message.to_owned()));
     }
-    if let Some((name, message)) = one_sided(row) {
+    if let Some((name, message)) = one_sided(row).or_else(|| wrong_side(row)) {
         return Some((field(name), message));
     }
     if role == "benefit"
@@ -846,7 +846,6 @@ fn no_benefit(row: &Criterion) -> Option<(&'static str, &'static str)> {
         ),
     };
     match (row.at_most, row.at_least) {
-        (_, Some(_)) if row.measure.is_timed() => Some(("at_least", "a longer time is not a benefit: use `at_most`")),
         (Some(bound), _) if bound >= equal => Some(("at_most", below)),
         (_, Some(bound)) if bound <= equal => Some(("at_least", above)),
         _ if matches!(row.measure, Measure::Passes { .. } | Measure::Conformance { .. }) => {
@@ -860,8 +859,28 @@ fn no_benefit(row: &Criterion) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The largest ratio that may be tolerated. Nothing that is a thousand times as slow is a replacement.
+/// Why a bound asks for a figure that is worse: the field, and the problem in words.
+fn wrong_side(row: &Criterion) -> Option<(&'static str, String)> {
+    let is_less_better = row.measure.is_less_better()?;
+    // What a candidate has fewer or saves is better if it is more.
+    let is_less_better = is_less_better != matches!(row.scale(), Scale::Fewer | Scale::Saved);
+    let unit = &row.unit;
+    match (row.at_most, is_less_better) {
+        (None, true) => Some(("at_least", format!("a larger figure is worse here ({unit}): use `at_most`"))),
+        (Some(_), false) => Some(("at_most", format!("a smaller figure is worse here ({unit}): use `at_least`"))),
+        _ => None,
+    }
+}
+
+/// The largest ratio that may be tolerated or asked for. Nothing that is a thousand times as slow is a replacement, and nothing
+/// is a thousand times as fast.
 const MOST_RATIO: f64 = 1000.0;
+
+/// The longest time that a row may name, in milliseconds: a day.
+const MOST_MS: f64 = 86_400e3;
+
+/// The shortest one: a nanosecond, the step of the clock.
+const LEAST_MS: f64 = 1e-6;
 
 /// Why no candidate can keep a bound, or none can break it: the field, and the problem in words.
 fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
@@ -871,14 +890,35 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
     let (field, problem) = match (row.at_most, row.at_least) {
         (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => ("at_most", "no candidate can keep"),
-        (Some(bound), _) if bound <= 0.0 && row.measure.is_timed() && row.unit == "ms" => {
-            ("at_most", "every call takes some time, so that no candidate can keep")
+        (Some(bound), _) if bound < LEAST_MS && scale == Scale::Own && row.measure.is_spent() => {
+            ("at_most", "every call and every answer takes some, so that no candidate can keep")
         }
         // A number of kills bounds a share, and never shows that it is 0.
-        (Some(bound), _) if bound <= 0.0 && is_bounded => ("at_most", "no candidate can keep"),
+        (Some(bound), _) if bound < LEAST_SHARE && is_bounded => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),
         (Some(bound), _) if bound > MOST_RATIO && scale == Scale::Ratio => {
             return Some(("at_most", format!("must be at most {MOST_RATIO}: a larger ratio bars no candidate")));
+        }
+        (Some(bound), _) if bound < 1.0 / MOST_RATIO && scale == Scale::Ratio => {
+            let least = 1.0 / MOST_RATIO;
+            return Some(("at_most", format!("must be at least {least}: no candidate can keep a smaller ratio")));
+        }
+        (_, Some(bound)) if bound > MOST_RATIO && scale == Scale::Ratio => {
+            return Some(("at_least", format!("must be at most {MOST_RATIO}: no candidate can keep a larger ratio")));
+        }
+        (Some(bound), _) if bound > 1.0 && matches!(scale, Scale::SessionShare | Scale::TurnShare) => {
+            return Some((
+                "at_most",
+                "must be at most 1, the whole of it: a larger share bars no candidate".to_owned(),
+            ));
+        }
+        (Some(bound), _) if bound.abs() > MOST_MS && row.unit.starts_with("ms") => {
+            let message = format!("must be from -{MOST_MS} to {MOST_MS}, a day: a larger bound decides nothing");
+            return Some(("at_most", message));
+        }
+        (_, Some(bound)) if bound.abs() > MOST_MS && row.unit.starts_with("ms") => {
+            let message = format!("must be from -{MOST_MS} to {MOST_MS}, a day: no candidate can keep a larger bound");
+            return Some(("at_least", message));
         }
         (_, Some(bound)) if bound > high => ("at_least", "no candidate can keep"),
         (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),

@@ -16,6 +16,13 @@ pub struct CostMeasure {
     pub figure: String,
 }
 
+impl CostMeasure {
+    /// Whether the run counts it, and no store: fewer are better.
+    pub(super) fn is_of_run(&self) -> bool {
+        ["requests", "system-calls", "disk-written-bytes"].contains(&self.figure.as_str())
+    }
+}
+
 impl Evidence<'_> {
     pub(super) fn cost(&self, cost: &CostMeasure, arm: &str) -> MeasureResult {
         let counts_requests = self.arm(arm).is_some_and(|arm| arm.backend.counts_requests);

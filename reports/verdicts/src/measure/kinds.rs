@@ -12,13 +12,16 @@ use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::model_files::FileMeasure;
 use super::probes::{Aspect, MACHINE_LOSS, PROPERTIES};
-use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
+use super::scores::{Per, QuestionShare, ScoreMeasure, is_less_better, unknown_count};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
 
 /// The seconds of a day: the longest stated time between two copies.
 const DAY_S: f64 = 86_400.0;
+
+/// The smallest upper bound of a share that tries without an event can show: that of a million.
+pub const LEAST_SHARE: f64 = 3e-6;
 
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -292,6 +295,40 @@ impl Measure {
         }
     }
 
+    /// Whether a smaller figure is the better one. `None` if that depends on the use, as of a store's own counter.
+    pub fn is_less_better(&self) -> Option<bool> {
+        match self {
+            Measure::Latency(_)
+            | Measure::Passes { .. }
+            | Measure::Probes { .. }
+            | Measure::Conformance { .. }
+            | Measure::Faults { .. }
+            | Measure::Results { .. }
+            | Measure::Context(_)
+            | Measure::Lag { .. }
+            | Measure::Durability { .. }
+            | Measure::Hosts { .. }
+            | Measure::Burden { .. }
+            | Measure::Mix { .. }
+            | Measure::Tail(_)
+            | Measure::Growth(_) => Some(true),
+            Measure::Kept { .. } | Measure::Property { .. } => Some(false),
+            Measure::ModelFiles(files) => Some(files.kind() != "share"),
+            Measure::Cost(cost) => cost.is_of_run().then_some(true),
+            Measure::Score(score) => is_less_better(&score.counts),
+            Measure::Questions(share) => is_less_better(std::slice::from_ref(&share.count)),
+            Measure::ScoreGrowth(growth) => is_less_better(std::slice::from_ref(&growth.count)),
+        }
+    }
+
+    /// Whether every candidate has more than 0 of it: no call takes no time, and no answer no token.
+    pub fn is_spent(&self) -> bool {
+        match self {
+            Measure::Score(score) => score.is_of_cost(),
+            _ => matches!(self, Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Lag { .. }),
+        }
+    }
+
     /// Whether the candidate and its baseline have different figures although they are one arm: of two methods, two
     /// workloads or two context policies.
     pub fn compares_methods(&self) -> bool {
@@ -542,9 +579,10 @@ impl Measure {
             | Measure::Hosts { within: Some(share), .. }
             | Measure::Score(ScoreMeasure { within: Some(share), .. })
             | Measure::Passes { within: Some(share), .. }
-                if !(*share > 0.0 && *share < 1.0) =>
+                if !(*share >= LEAST_SHARE && *share < 1.0) =>
             {
-                Some(("within", "must be a share above 0 and below 1".to_owned()))
+                let message = format!("must be a share from {LEAST_SHARE}, which a million tries show, to below 1");
+                Some(("within", message))
             }
             Measure::Faults { figure, crashes_a_year, within: Some(_), .. }
                 if !figure.is_event() || crashes_a_year.is_some() =>

@@ -35,7 +35,7 @@ pub(crate) use compatible::differ;
 pub use compatible::{check_compatible, check_distinct, machine_differences};
 pub(crate) use faults::Loss;
 pub use growth::exponent;
-pub use kinds::{Measure, RestatedMeasure, Scale};
+pub use kinds::{LEAST_SHARE, Measure, RestatedMeasure, Scale};
 pub use latency::{READY, TURN_NS};
 pub use names::{matches, planned as planned_arm};
 pub use scores::ScoreMeasure;

@@ -153,6 +153,18 @@ fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
     Some(most.div_ceil(size) * size)
 }
 
+/// Whether fewer of several counts together are better. `None` if they are of different kinds.
+pub(super) fn is_less_better(counts: &[String]) -> Option<bool> {
+    let kinds = counts.iter().map(|count| match ScoreName::find(count)?.kind() {
+        ScoreKind::Found => Some(false),
+        ScoreKind::Wrong | ScoreKind::Cost | ScoreKind::Delay => Some(true),
+        ScoreKind::Circumstance => None,
+    });
+    let kinds: Option<Vec<bool>> = kinds.collect();
+    let (first, others) = kinds.as_deref()?.split_first()?;
+    others.iter().all(|kind| kind == first).then_some(*first)
+}
+
 /// Whether a count is of this kind.
 fn is_of_kind(count: &str, kind: ScoreKind) -> bool {
     ScoreName::find(count).is_some_and(|name| name.kind() == kind)

@@ -606,14 +606,16 @@ const LATENCY: &str = "measure.latency = { workload = \"micro/read\", state = \"
 
 #[test]
 fn a_ratio_to_a_baseline_of_nothing_shows_no_benefit() {
-    let row_of = "measure.score = { workload = \"micro/read\", method = \"search\", counts = [\"definition-tokens\"] }\nunit = \"ratio\"\nat_least = 1.5";
+    // Two counts are no share with an interval.
+    let row_of = "measure.score = { workload = \"micro/read\", method = \"search\", counts = [\"found-at-1\", \"found-at-5\"] }\nunit = \"ratio\"\nat_least = 1.5";
     let text = POLICY.replacen(&format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"), row_of, 1);
     for (of_direct, of_candidate, expected) in
         [(20, 90, RowState::Met), (0, 90, RowState::Open), (0, 0, RowState::Unmet), (80, 80, RowState::Unmet)]
     {
         let mut run = testing::run();
         for (arm, found) in [("direct", of_direct), ("sqlite", of_candidate)] {
-            evidence::score(&mut run, "micro/read", arm, "search", &[("definition-tokens", found)]);
+            let counts = [("found-at-1", found), ("found-at-5", 0)];
+            evidence::score(&mut run, "micro/read", arm, "search", &counts);
         }
         let found = decisions_of_text(&text, &run).remove(0);
         assert_eq!(row(&found, "Faster").state, expected, "{of_direct}, {of_candidate}: {:?}", row(&found, "Faster"));
@@ -742,6 +744,28 @@ fn a_malformed_policy_names_file_line_and_field() {
         ),
         error("at_most = 0.9", "at_most = 2.0"),
         error("at_most = 0.9", "at_least = 1.2"),
+        error("at_most = 0.9", "at_most = 1e-9"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"percent saved\"\nat_most = -5"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"session share\"\nat_most = 5"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"ms more\"\nat_most = -1e18"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"ms fewer\"\nat_least = 1e18"),
+        error("at_most = 1", "at_least = 1"),
+        error(
+            "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
+            "measure.durability = { loss = \"power-loss\" }\nunit = \"share\"\nat_least = 0.1",
+        ),
+        error(
+            "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
+            "measure.durability = { loss = \"power-loss\" }\nunit = \"share\"\nat_most = 1e-9",
+        ),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.score = { workload = \"micro/read\", method = \"a\", counts = [\"found-at-1\"] }\nunit = \"per question fewer\"\nat_least = 0.1",
+        ),
+        error(
+            "measure.faults = { scenarios = [\"cron-kill\"], figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 1",
+            "measure.score = { workload = \"micro/read\", method = \"a\", counts = [\"tokens\"] }\nunit = \"per question\"\nat_most = 0",
+        ),
         error(
             &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
             "measure.property = { of = [\"portable\"] }\nunit = \"properties\"\nat_least = 1",
