@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokens::{Account, CacheResidual, CallTokens, Step, Terms, cached_prompts, residual};
+use tokens::{Account, CacheResidual, CallTokens, PartKind, Step, Terms, cached_prompts, residual};
 
 use crate::prices::{Cache, ModelPrices, Prices};
 use crate::summary::void;
-use rundir::{Basis, Outcome, Run, Sample, SessionContext};
+use rundir::{Basis, CONTEXTS, Outcome, Run, Sample, SessionContext};
 
 /// The models whose dollars a report shows: one of each provider in the price list.
 pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro-preview"];
@@ -202,10 +202,11 @@ pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
 /// Accounts for the contexts of a run.
 ///
 /// # Errors
-/// If a model has no price on the day of the run.
+/// If a model has no price on the day of the run, or a context lacks tokens of its session.
 pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
     let day: String = run.plan.created.chars().take(10).collect();
     let mut found = Contexts::default();
+    check_users(&run.contexts)?;
     let timed = timed(run);
     if !run.contexts.is_empty() {
         for model in MODELS {
@@ -233,6 +234,25 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
         }
     }
     Ok(found)
+}
+
+/// Checks that a session has the same messages of its user under each context policy: only results and files can leave a context.
+fn check_users(contexts: &[SessionContext]) -> Result<(), String> {
+    let of_user = |session: &SessionContext| -> u64 {
+        let parts = session.conversation.steps.iter().flat_map(|step| &step.enters);
+        parts.filter(|part| part.kind == PartKind::User).map(|part| part.tokens).sum()
+    };
+    let inline = contexts.iter().filter(|session| session.policy == INLINE);
+    let inline: BTreeMap<&str, u64> = inline.map(|session| (&*session.workload, of_user(session))).collect();
+    for session in contexts.iter().filter(|session| session.basis != Basis::Published) {
+        let (workload, policy, own) = (&session.workload, &session.policy, of_user(session));
+        if let Some(all) = inline.get(&**workload).filter(|all| **all != own) {
+            return Err(format!(
+                "{CONTEXTS}: {workload} under {policy}: field `conversation.steps.enters`: {own} tokens of the user, and {all} under {INLINE}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The billing terms of a session on a model.
@@ -453,6 +473,25 @@ mod tests {
     fn delay(run: &Run, arm: &str, state: &str) -> Delay {
         let mut delays = found(run).delays.into_iter();
         delays.find(|delay| delay.arm == arm && delay.state == state).unwrap()
+    }
+
+    #[test]
+    fn a_context_without_the_messages_of_its_user_is_refused() {
+        let mut run = testing::run();
+        for context in &mut run.contexts {
+            context.conversation.steps[0].enters.push(tokens::Part::new(PartKind::User, 30));
+        }
+        found(&run);
+        // A published account may leave them out.
+        run.contexts[2].conversation.steps[0].enters.clear();
+        found(&run);
+        let evict = &mut run.contexts[1].conversation;
+        evict.steps.iter_mut().for_each(|step| step.enters.clear());
+        let refused = contexts(&run, &Prices::built_in().unwrap()).unwrap_err();
+        assert_eq!(
+            refused,
+            "contexts.jsonl: agent/session under evict: field `conversation.steps.enters`: 0 tokens of the user, and 30 under inline"
+        );
     }
 
     #[test]

@@ -236,7 +236,7 @@ impl Evidence<'_> {
         // A pass asks after commits of its own, so that each of its questions is one more try.
         let mut tried = 0;
         // Passes with scores, and those with a score of this method: a method without a question has no figure.
-        let (mut is_measured, mut has_method, mut is_empty) = (false, false, false);
+        let (mut is_measured, mut has_method, mut unspent) = (false, false, None);
         for (scores, is_void) in passes.filter(|(scores, _)| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(method, name));
@@ -249,9 +249,10 @@ impl Evidence<'_> {
             let Some(sums) = sums else { continue };
             let sum: u64 = sums.iter().map(|part| part.sum).sum();
             // No question is answered by no call and no token.
-            let is_spent = |name: &String| ["calls", "call-tokens", "result-tokens"].contains(&name.as_str());
-            if sum == 0 && score.counts.iter().any(is_spent) {
-                is_empty = true;
+            let mut counted = score.counts.iter().zip(&sums);
+            let empty = counted.find(|(name, part)| part.sum == 0 && part.of > 0 && is_of_kind(name, ScoreKind::Cost));
+            if let Some((name, _)) = empty {
+                unspent = Some(score_words(name));
                 continue;
             }
             tried += sums.iter().map(|part| part.of).max().filter(|_| !is_void).unwrap_or(0);
@@ -294,8 +295,7 @@ impl Evidence<'_> {
             true => readings.into_iter().max_by(ArmReading::order),
             false => pooled(readings),
         };
-        if is_empty {
-            let what = all_words(&score.counts);
+        if let Some(what) = unspent {
             return MeasureResult::Unknown(format!("a pass of {workload} on {arm} answered questions with 0 {what}"));
         }
         match reading {
@@ -375,6 +375,9 @@ impl Evidence<'_> {
                 Some(why) => MeasureResult::NotOffered(why),
                 None => run_gap(workload, &[arm], format!("the lag of {workload} on {arm}")),
             };
+        }
+        if lags_us.contains(&0.0) {
+            return MeasureResult::Unknown(format!("a pass of {workload} on {arm} saw its commits after 0 µs"));
         }
         let slowest = lags_us.iter().copied().fold(0.0, f64::max) / 1000.0;
         let words = format!("{}: the mean lag in the slowest of {} passes", time(slowest * 1e6), lags_us.len());

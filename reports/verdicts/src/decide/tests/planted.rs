@@ -13,7 +13,7 @@ use crate::testing::evidence::made_up;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 38] = [
+const PLANTINGS: [Planting; 39] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -173,6 +173,14 @@ const PLANTINGS: [Planting; 38] = [
     ("direct 20 × slower than direct-again", |run, _, _| {
         scale(run, "direct", 20.0);
     }),
+    ("answers for zero tokens of a kind", |run, candidate, _| {
+        let passes = run.samples.iter_mut().filter(|pass| pass.arm == candidate);
+        let counts = passes.flat_map(|pass| pass.scores.values_mut());
+        for (_, count) in counts.flatten().filter(|(name, _)| ["definition-tokens", "tokens"].contains(&name.as_str()))
+        {
+            count.sum = 0;
+        }
+    }),
     ("two hosts that show different files in the end", |run, candidate, _| {
         testing::passes(run, "agent/two-writers-few", candidate)
             .filter_map(|pass| pass.settled.as_mut())
@@ -310,6 +318,7 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("no probe of direct", "?+?++++"),
     ("features that fail on direct, too", "++?++++"),
     ("direct 20 × slower than direct-again", "++???++"),
+    ("answers for zero tokens of a kind", "??±?+++"),
     ("two hosts that show different files in the end", "++±+?++"),
     ("a line on one host, and a record that says that both agree", "++±+?++"),
 ];
