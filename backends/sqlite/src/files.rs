@@ -30,6 +30,11 @@ pub fn has_log(path: &Path) -> bool {
     std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
 }
 
+/// Whether there is a redo log.
+pub(super) fn has_redo(path: &Path) -> bool {
+    std::fs::metadata(redo_of(path)).is_ok_and(|redo| redo.len() > 0)
+}
+
 /// The redo log of the database at `path`.
 pub(super) fn redo_of(path: &Path) -> PathBuf {
     beside(path, REDO)

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs};
 use rustix::io::Errno;
 
-use crate::files::{files_of, folder, foreign_beside, has_log, log_of, redo_of, tails_of};
+use crate::files::{files_of, folder, foreign_beside, has_log, has_redo, log_of, redo_of, tails_of};
 use crate::open_error::{SCHEMA_VERSION, SqliteOpenError, unreadable};
 use crate::{header, owner, room};
 
@@ -143,8 +143,7 @@ pub(super) fn must_be_ours(path: &Path) -> Result<(), SqliteOpenError> {
 
 /// Whether a log beside the database has changes that the database lacks.
 pub(super) fn needs_recovery(path: &Path) -> bool {
-    let has_redo = std::fs::metadata(redo_of(path)).is_ok_and(|redo| redo.len() > 0);
-    has_log(path) || has_redo
+    has_log(path) || has_redo(path)
 }
 
 /// Opens a connection that reads the database alone: SQLite makes no file beside it.
@@ -183,7 +182,7 @@ pub(super) fn ensure_own_files(path: &Path) -> Result<(), SqliteOpenError> {
     }
 }
 
-/// Refuses a database whose file is gone, or was cut to nothing, while its log or tails are still there.
+/// Refuses a database whose file is gone, or was cut to nothing, while one of its logs or its tails are still there.
 pub(super) fn ensure_not_truncated(path: &Path) -> Result<(), SqliteOpenError> {
     if path.exists() && !is_cut(path) {
         return Ok(());
@@ -192,6 +191,8 @@ pub(super) fn ensure_not_truncated(path: &Path) -> Result<(), SqliteOpenError> {
     let has_tails = std::fs::read_dir(&tails).is_ok_and(|mut tails| tails.next().is_some());
     let beside = if has_log(path) {
         log_of(path)
+    } else if has_redo(path) {
+        redo_of(path)
     } else if has_tails {
         tails
     } else {

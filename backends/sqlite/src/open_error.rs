@@ -85,7 +85,7 @@ pub enum SqliteOpenError {
         /// What is damaged.
         reason: String,
     },
-    /// Its file is missing or empty, but its log or tails are not. SQLite would remove the log, the mount the tails.
+    /// Its file is missing or empty, but one of its logs or its tails are not. SQLite would remove its log, the mount the others.
     #[error(
         "{} is missing or empty, but {} of the same database is there\n  fix: put the database back; or move that file away to begin with an empty store", .path.display(), .beside.display()
     )]

@@ -537,13 +537,14 @@ fn an_open_without_the_log_survives_a_removed_tail() {
 }
 
 #[test]
-fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
+fn an_open_of_a_truncated_database_keeps_its_logs_and_tails() {
     let (dir, path, store) = new_store();
     write_file(&store, "long", &[7; HEAD as usize + 1]);
     let copy = dir.path().join("b.db");
     copy_cache(&path, &copy);
     drop(store);
     let log = dir.path().join("b.db-wal");
+    let redo = dir.path().join("b.db-redo");
     let tails = dir.path().join("b.db-tails");
     let is_cut = |left: &Path| {
         let error = open(&copy).unwrap_err();
@@ -561,9 +562,14 @@ fn an_open_of_a_truncated_database_keeps_its_log_and_tails() {
         let error = check(&copy).unwrap_err();
         assert!(matches!(&error, SqliteOpenError::Cut { .. }), "{error}");
         let kept = dir.path().join("kept");
-        std::fs::rename(&log, &kept).unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::rename(&log, kept.join("b.db-wal")).unwrap();
+        is_cut(&redo);
+        std::fs::rename(&redo, kept.join("b.db-redo")).unwrap();
         is_cut(&tails);
-        std::fs::rename(&kept, &log).unwrap();
+        std::fs::rename(kept.join("b.db-wal"), &log).unwrap();
+        std::fs::rename(kept.join("b.db-redo"), &redo).unwrap();
+        std::fs::remove_dir(&kept).unwrap();
     }
     std::fs::write(&copy, whole).unwrap();
     let store = open(&copy).unwrap();
