@@ -320,7 +320,7 @@ impl Store for S3Store {
     fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
         self.may_write()?;
         let store = &self.inner.store;
-        let db = store.db();
+        let db = store.renaming(from, to, mode);
         if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
             self.keep_replaced(&db, from, to)?;
         }

@@ -57,6 +57,12 @@ impl Growth {
         state.grown.contains(&ino) || state.in_sync.contains_key(&ino)
     }
 
+    /// Whether any tail has grown since its length was noted.
+    pub(super) fn has_any(&self) -> bool {
+        let state = self.state.lock();
+        !(state.grown.is_empty() && state.in_sync.is_empty())
+    }
+
     /// The tails that have grown, those in a sync included.
     pub(super) fn all(&self) -> BTreeSet<Ino> {
         let state = self.state.lock();

@@ -364,6 +364,27 @@ impl SqliteStore {
         self.db()
     }
 
+    /// The connection, for a rename. Its commit syncs its file with the lock: where the rename cannot wait for its commit, the tails
+    /// are synced before it, without the lock.
+    pub fn renaming(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> MutexGuard<'_, Db> {
+        let db = self.changing(|_| Ok(true));
+        if !db.has_unsynced_tails() || !db.is_last_to_wait() {
+            return db;
+        }
+        if let Err(error) = db.commit() {
+            tracing::warn!(%error, "committing changes");
+        }
+        // Of names and rows that cannot be read, the rename itself tells the caller.
+        if !db.is_last_to_wait() || !db.would_replace(from, to, mode).unwrap_or(false) {
+            return db;
+        }
+        drop(db);
+        if let Err(error) = synced::note_all(&self.db, &self.log, &self.tails) {
+            tracing::warn!(%error, "a power loss may cut a file that is about to replace another one");
+        }
+        self.db()
+    }
+
     /// Makes the current state durable, and removes the discards, if the disk is nearly full, or if there are too many of them.
     /// The caller must not hold the lock: other calls go on during the sync.
     pub fn free_if_urgent(&self) {
@@ -554,14 +575,7 @@ impl Store for SqliteStore {
     }
 
     fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
-        let db = self.changing(|_| Ok(true));
-        // A commit that this rename makes syncs its file with the lock.
-        if db.is_last_to_wait()
-            && let Err(error) = db.commit()
-        {
-            tracing::warn!(%error, "committing changes");
-        }
-        self.rename_held(&db, caller, from, to, mode)
+        self.rename_held(&self.renaming(from, to, mode), caller, from, to, mode)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {

@@ -8,24 +8,44 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use fuse::store::{Attr, Errno, Ino, Kind, Result};
+use fuse::store::{Attr, Errno, Ino, Kind, RenameMode, Result};
 
 use crate::content::tail_length;
 use crate::db::Db;
 use crate::record::Record;
 use crate::synced_rows::set;
+use crate::{names, nodes};
 
 impl Db {
     /// A file has replaced another one.
     pub(super) fn replaces(&self, attr: &Attr) {
-        let length = tail_length(attr.size);
-        let is_unsynced = || self.tails.growth().has_grown(attr.ino) || self.tails.is_unsynced(attr.ino);
-        if attr.kind == Kind::File && length > 0 && is_unsynced() {
+        if self.needs_sync(attr) {
             self.tails.growth().must_be_noted(attr.ino);
             let mut replacing = self.replacing.borrow_mut();
             replacing.inos.insert(attr.ino);
-            replacing.unrecorded.push((attr.ino, length));
+            replacing.unrecorded.push((attr.ino, tail_length(attr.size)));
         }
+    }
+
+    /// Whether a power loss may take bytes of a file's tail.
+    fn needs_sync(&self, attr: &Attr) -> bool {
+        let is_unsynced = || self.tails.growth().has_grown(attr.ino) || self.tails.is_unsynced(attr.ino);
+        attr.kind == Kind::File && tail_length(attr.size) > 0 && is_unsynced()
+    }
+
+    /// Whether a power loss may take bytes of any tail.
+    pub(super) fn has_unsynced_tails(&self) -> bool {
+        self.tails.growth().has_any() || self.tails.are_any_unsynced()
+    }
+
+    /// Whether a rename is about to replace a file by one that needs a sync.
+    pub(super) fn would_replace(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<bool> {
+        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout);
+        let (Some(source), true) = (names::find(self, from.0, from.1)?, replaces) else {
+            return Ok(false);
+        };
+        let needs_sync = nodes::find(self, source.ino)?.is_some_and(|attr| self.needs_sync(&attr));
+        Ok(needs_sync && names::find(self, to.0, to.1)?.is_some())
     }
 
     /// The files that have replaced others, and have tails that are not noted as synced.
@@ -675,6 +695,33 @@ mod tests {
             work(&store);
             assert!(!store.db().synced_with_lock.get(), "{call}");
             assert!(read(&store, store.lookup(ROOT, b"f0").unwrap().ino) == NEW, "{call}");
+        }
+    }
+
+    #[test]
+    fn a_rename_that_cannot_wait_for_its_commit_syncs_its_file_without_the_lock() {
+        for is_overwritten in [false, true] {
+            let place = Place::new();
+            let store = place.open();
+            let (_, new) = files(&store);
+            let mut expected = NEW;
+            if is_overwritten {
+                store.sync().unwrap();
+                store.write(&OWNER, new, HEAD + 10, b"other").unwrap();
+                expected[HEAD as usize + 10..][..5].copy_from_slice(b"other");
+            }
+            // As where the disk has no room for changes that wait.
+            store.db().commit().unwrap();
+            store.db().redo.take();
+            let replaced = store.rename(&OWNER, (ROOT, b"f1"), (ROOT, b"f0"), RenameMode::Replace).unwrap();
+            store.reclaim(replaced.unwrap()).unwrap();
+            assert!(!store.db().synced_with_lock.get(), "overwritten {is_overwritten}");
+            {
+                let _db = store.db();
+                place.kill_held(&store);
+            }
+            lose_unsynced(&place, &store);
+            assert!(left(&place) == BTreeMap::from([("f0", expected.to_vec())]), "overwritten {is_overwritten}");
         }
     }
 

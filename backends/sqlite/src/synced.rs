@@ -44,6 +44,15 @@ pub(super) fn note(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     noted
 }
 
+/// As [`note()`], also if no tail has grown: bytes of a tail may have been overwritten.
+pub(super) fn note_all(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
+    note(db, log, tails)?;
+    match tails.are_clean() {
+        true => Ok(()),
+        false => log.sync_tails(tails, log.commits()),
+    }
+}
+
 /// As [`note()`], of the tails alone that the next commit would have to sync with the lock: see [`super::replacing`].
 pub(super) fn note_replacing(db: &Mutex<Db>) -> Result<()> {
     let (log, tails) = {

@@ -814,6 +814,12 @@ impl Tails {
         unsynced.tails.contains(&name) || unsynced.in_sync.contains(&name)
     }
 
+    /// Whether bytes of any tail may not be durable yet.
+    pub(super) fn are_any_unsynced(&self) -> bool {
+        let unsynced = self.unsynced.lock();
+        !(unsynced.tails.is_empty() && unsynced.in_sync.is_empty())
+    }
+
     /// Takes every tail for one that has to be synced: the mount that wrote them may have been killed before it did.
     pub(super) fn take_over(&self) -> Result<()> {
         let names = self.names()?;
