@@ -9,11 +9,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rusqlite::{Connection, OpenFlags, ffi};
+use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 
 /// Bytes of a page.
@@ -97,6 +100,51 @@ fn reserve(connection: &Connection) -> rusqlite::Result<()> {
     match result {
         ffi::SQLITE_OK => Ok(()),
         failed => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(failed), None)),
+    }
+}
+
+/// Has the kernel read the pages of a long row together when a connection jumps to the page with its start. `file` is the file
+/// of its database, and must be open elsewhere for as long as SQLite uses it: a `close` of it ends SQLite's locks.
+///
+/// # Errors
+/// If the connection is not one of this VFS.
+pub fn read_rows_together(connection: &Connection, file: &Arc<File>) -> io::Result<()> {
+    with_file(connection, |own| {
+        own.rows = Some(RowReadAhead { file: Arc::clone(file), asked: 0..0, next: 0 });
+        Ok(())
+    })
+}
+
+/// Bytes before a page that are read together with it. A row of 32 KiB takes eight overflow pages, and SQLite appends them to the
+/// file before the page that refers to them; a page of its pointer map may lie between them.
+const BEFORE: u64 = 9 * PAGE as u64;
+
+/// The pages that the kernel was asked for. SQLite reads the overflow pages of a row one after the other. The kernel begins to
+/// read ahead only at the second of them, so SQLite waits several times; and then it reads far past the end of the row.
+struct RowReadAhead {
+    file: Arc<File>,
+    /// The range that was asked for last.
+    asked: Range<u64>,
+    /// The end of the page that was read last.
+    next: u64,
+}
+
+impl RowReadAhead {
+    /// SQLite is about to read the page at this offset.
+    fn before(&mut self, at: u64) {
+        const ONE: u64 = PAGE as u64;
+        // Pages in order: there, the kernel's own read-ahead is better. The overflow pages of a leaf's next row follow the leaf.
+        let is_next = (self.next..=self.next + ONE).contains(&at);
+        self.next = at + ONE;
+        if is_next || self.asked.contains(&at) {
+            return;
+        }
+        let start = at.saturating_sub(BEFORE);
+        self.asked = start..at + ONE;
+        #[cfg(test)]
+        tests::EVENTS.with_borrow_mut(|events| events.push((false, self.asked.clone())));
+        // Only a hint: without it, the read of the page waits.
+        let _ = fadvise(&self.file, start, NonZeroU64::new(at + ONE - start), Advice::WillNeed);
     }
 }
 
@@ -343,6 +391,8 @@ struct PageFile {
     read_at: i64,
     /// The header of SQLite's index of the log, for as long as it is mapped; null otherwise.
     index: *const u32,
+    /// Of a database whose long rows are read together.
+    rows: Option<RowReadAhead>,
     /// Room for a frame.
     buffer: Vec<u8>,
     /// The frame of the log that was written or gathered last; `None` where that has to be read.
@@ -462,6 +512,13 @@ mod file {
         }
 
         fn read_database(&mut self, out: &mut [u8], at: i64) -> c_int {
+            if out.len() == PAGE
+                && let Some(rows) = &mut self.rows
+            {
+                rows.before(at as u64);
+            }
+            #[cfg(test)]
+            super::tests::EVENTS.with_borrow_mut(|events| events.push((true, at as u64..at as u64 + out.len() as u64)));
             let result = self.read_exact(out, at);
             if out.len() < 512 {
                 // A part of the header. SQLite reads the whole page before it relies on any of it.
@@ -736,6 +793,7 @@ mod file {
                 header: [0; FRAME_HEADER],
                 read_at: -1,
                 index: std::ptr::null(),
+                rows: None,
                 buffer: vec![0; FRAME],
                 last: None,
                 gathered: Vec::new(),
@@ -985,7 +1043,7 @@ fn frame_checksum(before: [u32; 2], bytes: &[u8], is_big: bool) -> [u32; 2] {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
@@ -995,6 +1053,63 @@ mod tests {
         pub(super) static WRITES: Cell<u32> = const { Cell::new(0) };
         /// Bytes that the disk has for each file.
         pub(super) static ROOM: Cell<i64> = const { Cell::new(i64::MAX) };
+        /// Ranges of databases that were read (true), or that the kernel was asked for.
+        pub(super) static EVENTS: RefCell<Vec<(bool, Range<u64>)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// How many requests the disk gets if the kernel has none of the pages at first, and reads nothing that it is not asked for.
+    fn requests(events: &[(bool, Range<u64>)]) -> usize {
+        let (mut there, mut requests) = (BTreeSet::new(), 0);
+        for (_, range) in events {
+            let pages = range.start / PAGE as u64..range.end.div_ceil(PAGE as u64);
+            requests += usize::from(pages.clone().any(|page| !there.contains(&page)));
+            there.extend(pages);
+        }
+        requests
+    }
+
+    #[test]
+    fn the_pages_of_a_long_row_are_one_request_to_the_disk() {
+        const FILES: i64 = 100;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let writer = connect(&path, OpenFlags::default()).unwrap();
+        // As `sqlite` stores files of 250 kB: eight rows of one leaf.
+        let prepare = "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;
+             CREATE TABLE chunk (id INTEGER PRIMARY KEY, sum INTEGER, bytes BLOB NOT NULL) STRICT";
+        writer.execute_batch(prepare).unwrap();
+        for row in 0..8 * FILES {
+            let insert = "INSERT INTO chunk VALUES (?1, 4294967296, randomblob(32768))";
+            writer.execute(insert, [row / 8 * (1 << 24) + row % 8]).unwrap();
+        }
+        drop(writer);
+        let file = Arc::new(File::open(&path).unwrap());
+        let read = |is_together: bool, rows: i64| {
+            let reader = connect(&path, OpenFlags::default()).unwrap();
+            number(&reader, "SELECT count(*) FROM chunk WHERE id = 0");
+            if is_together {
+                read_rows_together(&reader, &file).unwrap();
+            }
+            EVENTS.take();
+            for file in 1..FILES {
+                // Another order than that of the file.
+                let first = (file * 37 % FILES) << 24;
+                let sql = "SELECT sum(length(hex(bytes))) FROM chunk WHERE id >= ?1 AND id < ?2";
+                let length: rusqlite::Result<i64> = reader.query_row(sql, [first, first + rows], |row| row.get(0));
+                assert_eq!(length, Ok(rows * 65536));
+            }
+            EVENTS.take()
+        };
+        let pages = |events: &[(bool, Range<u64>)]| events.iter().filter(|(is_read, _)| *is_read).count();
+        let files = FILES as usize - 1;
+        // Of the first row: the leaf, and eight pages.
+        let (alone, together) = (read(false, 1), read(true, 1));
+        assert_eq!([pages(&alone), pages(&together), requests(&alone)], [9 * files; 3]);
+        assert_eq!([together.len() - pages(&together), requests(&together)], [files; 2]);
+        // Of all eight rows: the pages of the others follow the leaf in order. SQLite then looks at the next leaf.
+        let whole = read(true, 8);
+        let asked = whole.len() - pages(&whole);
+        assert!(asked <= 2 * files + 2 && pages(&whole) >= 65 * files, "{asked} of {}", pages(&whole));
     }
 
     fn number(connection: &Connection, sql: &str) -> i64 {

@@ -175,6 +175,7 @@ impl SqliteStore {
             room.open().map_err(|error| unreadable(path, &error))?;
         }
         let connection = connect(path)?;
+        sqlite_pages::read_rows_together(&connection, ownership.file()).map_err(|error| unreadable(path, &error))?;
         keep_wal_on_close(&connection, path).map_err(|error| unreadable(path, &error))?;
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(path, Arc::clone(&counters));
@@ -269,6 +270,7 @@ impl SqliteStore {
         guest: GuestRecovery,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let connection = connect_read_only(path, reason)?;
+        sqlite_pages::read_rows_together(&connection, ownership.file()).map_err(|error| unreadable(path, &error))?;
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(path, Arc::clone(&counters));
         let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
