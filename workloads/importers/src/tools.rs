@@ -262,6 +262,10 @@ pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
     (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
 }
 
+fn newlines(text: &str) -> u64 {
+    text.matches('\n').count() as u64
+}
+
 /// SWE-agent's tools that show a window of a file below a header with its number of newlines.
 const WINDOWS: &[&str] = &["open", "goto", "scrollup", "scrolldown"];
 
@@ -273,6 +277,11 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
         || WINDOWS.contains(&tool)
         || ["<file>", "<content>", "[File: "].iter().any(|frame| shown.contains(frame));
     let numbered = numbered(shown).filter(|found| found.is_certain || writes_numbers);
+    if numbered.is_none()
+        && let Some((content, total_lines)) = part_above_note(shown, range.map_or(1, |(first, _)| first))
+    {
+        return (SeenContent::Part { path: path.to_owned(), content: content.to_owned(), total_lines }, None);
+    }
     if shown.is_empty() || is_cut(shown) && numbered.is_none() {
         return (SeenContent::Nothing, None);
     }
@@ -284,7 +293,7 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
             Some(_) => SeenContent::Part {
                 path,
                 content: shown.trim_end_matches('\n').to_owned(),
-                total_lines: stated_total(shown).unwrap_or(shown.matches('\n').count() as u64 + 1),
+                total_lines: stated_total(shown).unwrap_or(newlines(shown) + 1),
             },
         };
         return (seen, None);
@@ -304,6 +313,21 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
     }
     let total_lines = total.unwrap_or(last).max(last) + u64::from(counts_newlines);
     (SeenContent::Part { path, content, total_lines }, Some((first, lines.len() as u64)))
+}
+
+/// Lines of a file without numbers above Pi's note of those that follow, and the number of all lines:
+/// `[3 more lines in file. Use offset=9 to continue.]`. The note is certain if it names the line behind the shown ones.
+fn part_above_note(shown: &str, first: u64) -> Option<(&str, u64)> {
+    let (part, note) = shown.trim_end().rsplit_once("\n\n")?;
+    let next = first.checked_add(newlines(part))?.checked_add(1)?;
+    let (said, _) = note.split_once(&format!(" Use offset={next} to continue"))?;
+    let words: Vec<&str> = said.split([' ', '[', '(']).collect();
+    let total = words.windows(2).find_map(|two| match two {
+        [count, "more"] => (next - 1).checked_add(count.parse().ok()?),
+        ["of", total] => total.trim_end_matches('.').parse().ok(),
+        _ => None,
+    })?;
+    Some((part, total))
 }
 
 fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
@@ -396,7 +420,7 @@ fn replacements(args: &Value) -> Vec<Replacement> {
 }
 
 /// The blocks of Cline's and Roo's diffs: `<<<<<<< SEARCH`, `=======`, `>>>>>>> REPLACE`.
-fn search_blocks(diff: &str) -> Vec<Replacement> {
+pub(super) fn search_blocks(diff: &str) -> Vec<Replacement> {
     let mut all = Vec::new();
     let mut old: Option<Vec<&str>> = None;
     let mut new: Option<Vec<&str>> = None;
@@ -784,6 +808,18 @@ mod tests {
         let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 95 };
         let shown = "[File: /w/a (94 lines total)]\n7:x\n8:y\n(86 more lines below)";
         assert_eq!(shown_file("open", "a", shown, Some((7, 2))).0, part);
+        let part = SeenContent::Part { path: "a".to_owned(), content: "x\n\ny".to_owned(), total_lines: 20 };
+        for note in [
+            "[11 more lines in file. Use offset=10 to continue.]",
+            "... (11 more lines not shown. Use offset=10 to continue reading)",
+            "[Showing lines 7-9 of 20. Use offset=10 to continue.]",
+            "[Showing lines 7-9 of 20 (50.0KB limit). Use offset=10 to continue]",
+        ] {
+            assert_eq!(shown_file("read", "a", &format!("x\n\ny\n\n{note}"), Some((7, 3))).0, part, "{note}");
+        }
+        // A note of other lines is the file's.
+        let other = "x\n\n[11 more lines in file. Use offset=10 to continue.]";
+        assert_eq!(shown_file("read", "a", other, Some((7, 3))).0, SeenContent::Nothing);
         let cut = "IMPORTANT: The file content has been truncated.\nx";
         assert_eq!(shown_file("read", "a", cut, None).0, SeenContent::Nothing);
     }
