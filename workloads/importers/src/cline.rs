@@ -9,7 +9,8 @@ use super::detect::Head;
 use super::json::{content, document, milliseconds, token_count};
 use super::messages::{assistant, message};
 use super::recorder::{Answer, Recorder};
-use super::{ImportedSession, Importer, text};
+use super::tools::search_blocks;
+use super::{Hunk, ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
 /// Cline and Roo Code.
@@ -217,12 +218,30 @@ impl Reader {
             "read_file" | "write_to_file" | "replace_in_file" => String::new(),
             _ => content.clone(),
         };
+        let mut hunks = Vec::new();
         if tool == "replace_in_file" {
+            hunks = stated_hunks(&content, &shown["startLineNumbers"]);
             shown["diff"] = content.into();
         }
         let id = self.recorder.new_call("call", &tool, shown, None);
-        self.recorder.result(&id, result, false);
+        self.recorder.answered(&id, Answer { shown: result, hunks, ..Answer::default() });
     }
+}
+
+/// The changed lines of an edit whose blocks the interface has found in these lines of the file; empty if it does not say
+/// so of each block.
+fn stated_hunks(diff: &str, first_lines: &Value) -> Vec<Hunk> {
+    let blocks = search_blocks(diff);
+    let firsts: Vec<u64> = first_lines.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    let is_stated = firsts.len() == blocks.len() && blocks.iter().all(|block| !block.old.is_empty());
+    if !is_stated {
+        return Vec::new();
+    }
+    let marked = |mark: char, text: &str| text.lines().map(|line| format!("{mark}{line}")).collect::<Vec<_>>();
+    let hunks = firsts.into_iter().zip(&blocks);
+    hunks
+        .map(|(first, block)| Hunk { first, lines: [marked('-', &block.old), marked('+', &block.new)].concat() })
+        .collect()
 }
 
 /// The usage of an answer, in newer versions. The prompt includes what the cache serves, except where it is smaller.
@@ -320,7 +339,7 @@ fn fields(body: &str) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{calls, coverage, imported, stated, usages};
+    use crate::testing::{calls, coverage, files, imported, stated, usages};
     use serde_json::json;
 
     #[test]
@@ -425,6 +444,25 @@ mod tests {
         let coverage = coverage(&imported("cline", &history.to_string()));
         assert_eq!((coverage.recorded, coverage.replayed), (4, 3), "{:?}", coverage.causes);
         assert_eq!(coverage.causes.into_iter().collect::<Vec<_>>(), [("a call that names no file".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn an_edit_of_the_interface_is_where_it_says() {
+        let edit = |firsts: serde_json::Value| {
+            let diff = "------- SEARCH\none\ntwo\n=======\n1\n+++++++ REPLACE\n------- SEARCH\nten\n=======\nten\n11\n+++++++ REPLACE\n";
+            let edit =
+                json!({"tool": "editedExistingFile", "path": "a.txt", "content": diff, "startLineNumbers": firsts});
+            let say =
+                |what: &str, text: &str| json!({"ts": 1_769_000_000_000_u64, "type": "say", "say": what, "text": text});
+            let interface = json!([say("task", "Change it."), say("tool", &edit.to_string())]);
+            imported("cline", &interface.to_string())
+        };
+        let session = edit(json!([3, 10]));
+        assert_eq!(coverage(&session).replayed, 1);
+        let file = &files(&session)[0];
+        let lines: Vec<&str> = file.lines().collect();
+        assert_eq!((lines[2], lines[3], lines[9]), ("one", "two", "ten"), "{file}");
+        assert_eq!(coverage(&edit(json!([3]))).replayed, 0);
     }
 
     #[test]
