@@ -28,6 +28,9 @@ const ADDED: u64 = 1 << 32;
 /// The most replacements of one edit that are followed.
 const REPLACEMENTS_MAX: usize = 100;
 
+/// Agents cut lines from this length on, in bytes.
+const CUT_FROM: usize = 500;
+
 /// The most edits of text that was not seen that are remembered until a read shows their new text.
 const UNPLACED_MAX: usize = 100;
 
@@ -247,6 +250,20 @@ impl Sketch {
         for (at, text) in (start..).zip(shown) {
             self.learn(at, text, false);
         }
+    }
+
+    /// Whether a text has the known lines in their places. An agent may have cut a long line, or left out a carriage
+    /// return.
+    pub(super) fn is_in(&mut self, text: &str) -> bool {
+        self.load();
+        let lines = lines_of(text);
+        self.known().iter().all(|(at, known)| {
+            let line = usize::try_from(*at).ok().and_then(|at| lines.get(at));
+            let is_same = line.is_some_and(|line| {
+                same(line.strip_suffix('\r').unwrap_or(line), known.strip_suffix('\r').unwrap_or(known))
+            });
+            is_same || known.len() >= CUT_FROM
+        })
     }
 
     /// Applies an edit by text. Text that was not seen is placed by a later read.

@@ -455,14 +455,10 @@ impl<'a> Writer<'a> {
                         continue;
                     }
                     for (path, state, is_certain) in said(call, result, &seen) {
-                        let survey = surveys.get(&path);
-                        let is_better = survey.is_none_or(|survey| {
-                            let is_better = matches!(
-                                (&survey.first, &state),
-                                (First::Partial(_), First::Full(_)) | (First::Partial(None), First::Partial(Some(_)))
-                            );
-                            !survey.is_changed && is_better
-                        });
+                        let is_better = match surveys.get_mut(&path) {
+                            Some(survey) => survey.is_bettered_by(&state)?,
+                            None => true,
+                        };
                         let state = match state {
                             First::Full(text) if is_better => First::Full(self.spill.keep(text.load()?)),
                             state => state,
@@ -550,7 +546,7 @@ impl<'a> Writer<'a> {
             return;
         };
         match shown.whole() {
-            Some(text) if !survey.is_changed => survey.first = First::Full(self.spill.keep(text)),
+            Some(text) if survey.can_be(&text) => survey.first = First::Full(self.spill.keep(text)),
             _ => survey.sketch.part(shown.first, &shown.text, shown.total_lines()),
         }
     }
@@ -1714,6 +1710,24 @@ fn partly_known<'a>(surveys: &'a mut BTreeMap<String, Survey>, path: &str) -> Op
 }
 
 impl Survey {
+    /// Whether a state tells more of the file's first content.
+    fn is_bettered_by(&mut self, state: &First) -> Result<bool, String> {
+        Ok(match (&self.first, state) {
+            (First::Partial(_), First::Full(text)) => self.can_be(&text.load()?),
+            (First::Partial(None), First::Partial(Some(_))) => !self.is_changed,
+            _ => false,
+        })
+    }
+
+    /// Whether a whole text that a session shows can be the first content. If other lines were seen before, something has
+    /// changed the file since then.
+    fn can_be(&mut self, text: &str) -> bool {
+        if !self.is_changed && !self.sketch.is_in(text) {
+            self.close();
+        }
+        !self.is_changed
+    }
+
     /// What a read shows of the file from now on is not its first content.
     fn close(&mut self) {
         self.is_changed = true;
