@@ -897,7 +897,7 @@ fn usage(usage: &Value) -> TokenUsage {
 
 /// Bytes of thinking that a signature of this length encrypts, in base64 after a header. The header is of the sessions that
 /// show all their thinking (233) and of those that hide it (about 350).
-fn signed_bytes(signature: u64) -> u64 {
+pub(super) fn signed_bytes(signature: u64) -> u64 {
     const HEADER: u64 = 300;
     signature.saturating_sub(HEADER) / 4 * 3
 }

@@ -137,9 +137,17 @@ impl Reader {
             Some((frame, printed)) if tool == "execute_command" && frame.len() < 400 => printed,
             _ => result,
         };
+        // The whole file, which the client may have formatted.
+        let is_saved = !failed && shown.contains("<final_file_content");
         self.recorder.answered(
             id,
-            Answer { shown: shown.to_owned(), printed: Some(printed.to_owned()), failed, ..Answer::default() },
+            Answer {
+                shown: shown.to_owned(),
+                printed: Some(printed.to_owned()),
+                failed,
+                after: is_saved.then(|| result.to_owned()),
+                ..Answer::default()
+            },
         );
     }
 
@@ -398,6 +406,34 @@ mod tests {
         let session = imported("cline", &history.to_string());
         assert_eq!(usages(&session), ["m 40+60 7", "m 3+90 7"]);
         assert_eq!(stated(&session), Some(0.5));
+    }
+
+    #[test]
+    fn the_saved_content_is_that_of_the_file() {
+        let saved = |tool: &str, content: &str| json!({"role": "user", "content": [{"type": "text", "text": format!("[{tool} for 'a.txt'] Result:\nThe content was successfully saved to a.txt.\n\nHere is the full, updated content of the file that was saved:\n\n<final_file_content path=\"a.txt\">\n{content}\n</final_file_content>\n\nIMPORTANT: use it as reference.")}]});
+        let ask = |id: &str, name: &str, input: serde_json::Value| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": name, "input": input}]});
+        let edit = |diff: &str, content: &str| {
+            let history = json!([
+                {"role": "user", "content": [{"type": "text", "text": "<task>\nChange it.\n</task>"}]},
+                ask("t1", "replace_in_file", json!({"path": "a.txt", "diff": diff})),
+                saved("replace_in_file", content),
+            ]);
+            imported("cline", &history.to_string())
+        };
+        let diff = "------- SEARCH\none\ntwo\n=======\n1\n2\n+++++++ REPLACE\n";
+        // The file has other ends of lines than the diff.
+        for (after, before) in [("0\r\n1\r\n2\r\n3", "0\r\none\r\ntwo\r\n3"), ("0\n1\n2", "0\none\ntwo")] {
+            let session = edit(diff, after);
+            assert_eq!((coverage(&session).replayed, files(&session)), (1, vec![format!("a.txt Full {before}")]));
+        }
+        // One of two places: which one is not certain.
+        assert_eq!(coverage(&edit(diff, "1\n2\n1\n2\n")).replayed, 0);
+        let history = json!([
+            {"role": "user", "content": [{"type": "text", "text": "<task>\nWrite it.\n</task>"}]},
+            ask("t1", "write_to_file", json!({"path": "a.txt", "content": "one"})),
+            saved("write_to_file", "one\n"),
+        ]);
+        assert_eq!(calls(&imported("cline", &history.to_string())), ["write_to_file write a.txt: written one\n"]);
     }
 
     #[test]

@@ -181,9 +181,11 @@ fn answer_block(recorder: &mut Recorder, block: &Value) {
             let id = text(block, "id").or_else(|| text(block, "toolCallId")).unwrap_or_default();
             recorder.new_call(id, name, args.map(arguments).unwrap_or_default(), None);
         }
-        Some("thinking" | "reasoning") => {
+        Some("thinking" | "reasoning" | "redacted_thinking") => {
             let thinking = ["thinking", "reasoning", "text"].into_iter().find_map(|name| text(block, name));
             recorder.said("", thinking.unwrap_or_default());
+            let signature = ["signature", "thinkingSignature", "data"].into_iter().find_map(|name| text(block, name));
+            recorder.signed(signature.unwrap_or_default());
         }
         _ => recorder.said(text(block, "text").unwrap_or_default(), ""),
     }
@@ -273,6 +275,50 @@ mod tests {
         let coverage = coverage(&session);
         // The last line of b.txt has changed.
         assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (5, 32, 27));
+    }
+
+    #[test]
+    fn lines_that_were_seen_before_a_change_from_outside_are_those_of_the_first_content() {
+        let call = |id: &str, name: &str, args: Value| {
+            let function = json!({"name": name, "arguments": args.to_string()});
+            json!({"role": "assistant", "content": null, "tool_calls": [{"id": id, "type": "function", "function": function}]})
+        };
+        let shows = |id: &str, shown: &str| json!({"role": "tool", "tool_call_id": id, "content": shown});
+        let messages = json!([
+            {"role": "user", "content": "Look."},
+            call("c1", "read_file", json!({"path": "a.txt", "offset": 2, "limit": 1})), shows("c1", "     2\ttwo\n"),
+            call("c2", "bash", json!({"command": "git checkout x"})), shows("c2", "Switched to branch 'x'"),
+            call("c3", "read_file", json!({"path": "a.txt"})), shows("c3", "     1\tone\n     2\t2\n"),
+        ]);
+        let session = imported("messages", &messages.to_string());
+        let file = files(&session).remove(0);
+        assert!(file.starts_with("a.txt Partial ") && file.ends_with("\ntwo"), "{file}");
+        let coverage = coverage(&session);
+        assert_eq!((coverage.read_bytes, coverage.read_bytes_equal), (9, 3));
+    }
+
+    #[test]
+    fn a_signature_tells_the_size_of_claudes_thinking() {
+        let thinking = |model: &str, block: Value| {
+            let answer =
+                json!({"role": "assistant", "model": model, "content": [block, {"type": "text", "text": "Done."}]});
+            let messages = json!([{"role": "user", "content": "Look."}, answer]);
+            let session = imported("messages", &messages.to_string());
+            let (trace, _) = crate::testing::traced(&session);
+            trace.events.iter().find_map(|event| match event {
+                workloads::trace::Event::Api(api) => api.thinking_tok,
+                _ => None,
+            })
+        };
+        let signature = "A".repeat(300 + 4000);
+        for (model, block, expected) in [
+            ("claude-opus-4-6", json!({"type": "thinking", "thinking": "hm", "signature": signature}), 735),
+            ("claude-opus-4-6", json!({"type": "thinking", "thinking": "hm", "thinkingSignature": signature}), 735),
+            ("claude-opus-4-6", json!({"type": "redacted_thinking", "data": signature}), 735),
+            ("gpt-5.5", json!({"type": "thinking", "thinking": "hm", "thinkingSignature": signature}), 1),
+        ] {
+            assert_eq!(thinking(model, block.clone()), Some(expected), "{model} {block}");
+        }
     }
 
     #[test]

@@ -130,8 +130,9 @@ fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
     }
     let metadata = &state["metadata"];
     let code = metadata["exit"].as_i64().unwrap_or(0);
-    let patched = only_update(metadata);
+    let patched = only_file(metadata);
     let edit = patched.unwrap_or(&metadata["filediff"]);
+    let before = text(edit, "before").filter(|_| text(edit, "type") != Some("add"));
     let shown = match status {
         Some("error") => content(&state["error"]),
         _ => content(&state["output"]),
@@ -142,7 +143,7 @@ fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
             printed: text(metadata, "output").map(str::to_owned).filter(|_| metadata["exit"].is_i64()),
             shown,
             failed: status == Some("error") || code != 0,
-            before: text(edit, "before").map(str::to_owned),
+            before: before.map(str::to_owned),
             after: text(edit, "after").map(str::to_owned),
             patched: patched.and_then(|file| text(file, "filePath")).map(str::to_owned),
             ..Answer::default()
@@ -150,14 +151,15 @@ fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
     );
 }
 
-/// The file that a patch changed, if it changed one in its place and its contents are stated.
-fn only_update(metadata: &Value) -> Option<&Value> {
+/// The file that a patch changed in its place or added, if it is one and its contents are stated.
+fn only_file(metadata: &Value) -> Option<&Value> {
     let [file] = &metadata["files"].as_array()?[..] else {
         return None;
     };
     let has = |field: &str| file[field].is_string();
-    let is_update = text(file, "type") == Some("update") && text(file, "movePath").is_none();
-    (is_update && has("filePath") && has("before") && has("after")).then_some(file)
+    let is_update = text(file, "type") == Some("update") && text(file, "movePath").is_none() && has("before");
+    let is_stated = is_update || text(file, "type") == Some("add");
+    (is_stated && has("filePath") && has("after")).then_some(file)
 }
 
 fn usage(tokens: &Value) -> TokenUsage {
@@ -244,6 +246,31 @@ mod tests {
         let session = imported("opencode", &export.to_string());
         let coverage = crate::testing::coverage(&session);
         assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (2, 6, 6));
+    }
+
+    #[test]
+    fn a_tool_named_bash_runs_powershell_on_windows() {
+        let shell = |id: &str, command: &str, output: &str| json!({"type": "tool", "callID": id, "tool": "bash", "state": {"status": "completed", "input": {"command": command}, "output": output, "metadata": {"output": output, "exit": 0}}});
+        let export = json!({"info": {"id": "s", "directory": r"C:\w\p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [
+                shell("c", "Get-Content -LiteralPath \"C:\\w\\p\\a.txt\"", "one\r\n"), shell("d", "cat /c/w/p/b.txt", "two\n")]}]});
+        let coverage = crate::testing::coverage(&imported("opencode", &export.to_string()));
+        assert_eq!(coverage.replayed, 2, "{:?}", coverage.causes);
+    }
+
+    #[test]
+    fn a_file_that_a_patch_adds_has_the_stated_content() {
+        // OpenCode writes an empty last line as the end of the line before.
+        let patch = "*** Begin Patch\n*** Add File: /w/p/a.txt\n+one\n+\n*** End Patch";
+        let added = json!({"files": [{"filePath": "/w/p/a.txt", "type": "add", "before": "", "after": "one\n"}]});
+        let call = json!({"type": "tool", "callID": "c", "tool": "apply_patch", "state": {"status": "completed", "input": {"patchText": patch}, "output": "Success. Updated the following files:\nA a.txt", "metadata": added}});
+        let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [call]}]});
+        let session = imported("opencode", &export.to_string());
+        assert_eq!(calls(&session), ["apply_patch write a.txt: written one\n"]);
+        assert_eq!(crate::testing::coverage(&session).replayed, 1);
     }
 
     #[test]

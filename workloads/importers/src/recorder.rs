@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::claude_code::signed_bytes;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::stated_dollars;
 use super::records::Damage;
@@ -110,7 +111,7 @@ pub(super) struct Answer {
     pub(super) after: Option<String>,
     /// The lines that an edit replaces by their numbers, if it does.
     pub(super) hunks: Vec<Hunk>,
-    /// The file that a patch changed, if it is the only one and the source has both contents.
+    /// The file that a patch changed, if it is the only one and the source has both contents, or added, if it has the new one.
     pub(super) patched: Option<String>,
 }
 
@@ -278,6 +279,19 @@ impl Recorder {
         if let Some(Item::Event(Recorded::Api { text, thinking, .. })) = open {
             text.append(more, &mut self.spill);
             thinking.append(more_thinking, &mut self.spill);
+        }
+    }
+
+    /// The signature of an answer's thinking, whose text may be a summary or missing. Only that of Claude tells the size:
+    /// other models' is an identity, or holds more than the thinking.
+    pub(super) fn signed(&mut self, signature: &str) {
+        if signature.is_empty() || !self.model.contains("claude") {
+            return;
+        }
+        self.continue_answer();
+        let open = self.open.and_then(|open| self.items.get_mut(open));
+        if let Some(Item::Event(Recorded::Api { thinking_bytes, .. })) = open {
+            *thinking_bytes += signed_bytes(signature.len() as u64);
         }
     }
 
@@ -558,7 +572,14 @@ impl Recorder {
                         }
                     };
                     let shell = meaning.command.map(|(line, platform)| {
-                        let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
+                        let platform = match platform {
+                            // OpenCode's tool `bash` runs PowerShell there.
+                            Some(Platform::Posix) if session.roots.is_windows() && shell::is_powershell(&line) => {
+                                Platform::PowerShell
+                            }
+                            Some(platform) => platform,
+                            None => system_shell(&line, &session.roots),
+                        };
                         ShellCommand { line, cwd: from, platform }
                     });
                     let id = call.id.clone();
@@ -635,9 +656,25 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
     let text = printed.as_deref().or(end).unwrap_or(&answer.shown);
     let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
     if let (Some(path), None, true) = (answer.patched.take(), meaning.err, meaning.command.is_some()) {
-        meaning = Meaning { op: Op::Edit, path: Some(path), ..Meaning::default() };
+        meaning = match (&answer.before, answer.after.take()) {
+            (None, Some(content)) => {
+                let seen = SeenContent::Written { path: path.clone(), before: None, content };
+                Meaning { op: Op::Write, path: Some(path), seen, ..Meaning::default() }
+            }
+            (_, after) => {
+                answer.after = after;
+                Meaning { op: Op::Edit, path: Some(path), ..Meaning::default() }
+            }
+        };
     }
     let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
+    match (&mut meaning.seen, &answer.after) {
+        (SeenContent::Edited { replacements, .. }, Some(after)) if answer.before.is_none() => {
+            answer.before = undone(after, replacements);
+        }
+        (SeenContent::Written { content, .. }, Some(after)) => content.clone_from(after),
+        _ => {}
+    }
     if let (true, Some(path), Some(before), Some(after)) = (is_edit, &meaning.path, &answer.before, answer.after.take())
     {
         // The second of two steps changes nothing: the timeline narrows both to the difference.
@@ -667,6 +704,32 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
         _ => {}
     }
     meaning
+}
+
+/// The file before an edit, by the file after it: the texts that the edit has put there are taken back, if each is there once.
+fn undone(after: &str, replacements: &[Replacement]) -> Option<String> {
+    let mut text = after.to_owned();
+    let in_file = |part: &str| match after.contains("\r\n") {
+        true => part.replace("\r\n", "\n").replace('\n', "\r\n"),
+        false => part.to_owned(),
+    };
+    for each in replacements.iter().rev() {
+        let (old, new) = (in_file(&each.old), in_file(&each.new));
+        let (mut old, mut new) = (old.as_str(), new.as_str());
+        // The last line of a file may have no end.
+        let end = if new.ends_with("\r\n") { "\r\n" } else { "\n" };
+        if let Some(last) = new.strip_suffix(end).filter(|last| text.ends_with(last) && !text.contains(new)) {
+            new = last;
+            old = old.strip_suffix(end).unwrap_or(old);
+        }
+        let mut places = text.match_indices(new);
+        let (at, _) = places.next().filter(|_| !new.is_empty())?;
+        if each.all || places.next().is_some() {
+            return None;
+        }
+        text.replace_range(at..at + new.len(), old);
+    }
+    Some(text)
 }
 
 /// What a result shows, with paths in the workspace. `path` is the call's, already placed.

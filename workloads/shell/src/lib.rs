@@ -49,15 +49,24 @@ pub fn directories(command: &ShellCommand) -> Vec<String> {
     }
 }
 
-/// The language of a command on Windows whose tool names no shell. PowerShell's commands are named `Verb-Noun`, and its
-/// variables begin with `$`.
+/// The language of a command on Windows whose tool names no shell. In PowerShell, variables begin with `$`.
 pub fn windows_platform(line: &str) -> Platform {
-    let is_capital = |text: &str| text.starts_with(|first: char| first.is_ascii_uppercase());
-    let is_cmdlet = |word: &str| word.split_once('-').is_some_and(|(verb, noun)| is_capital(verb) && is_capital(noun));
-    match line.contains('$') || line.split(|c: char| c.is_whitespace() || "(|;{".contains(c)).any(is_cmdlet) {
+    match line.contains('$') || is_powershell(line) {
         true => Platform::PowerShell,
         false => Platform::Cmd,
     }
+}
+
+/// Whether a command is certainly one of PowerShell, whose commands are named `Verb-Noun`, and whose assignments begin
+/// with `$`.
+pub fn is_powershell(line: &str) -> bool {
+    let is_name = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
+    };
+    let is_verb = |text: &str| is_name(text) && text[1..].starts_with(|second: char| second.is_ascii_lowercase());
+    let is_cmdlet = |word: &str| word.split_once('-').is_some_and(|(verb, noun)| is_verb(verb) && is_name(noun));
+    let assigns = line.starts_with('$') && line.split_whitespace().nth(1) == Some("=");
+    assigns || line.contains("$env:") || line.split(|c: char| c.is_whitespace() || "(|;{".contains(c)).any(is_cmdlet)
 }
 
 #[cfg(test)]
@@ -586,6 +595,12 @@ mod tests {
         }
         assert_eq!(windows_platform(r"cd c:\p && dir"), Platform::Cmd);
         assert_eq!(windows_platform("cd a; Get-Content b"), Platform::PowerShell);
+        for line in ["$a = 1; & $a", "& $env:SystemRoot\\a", "(Get-Item b).Length"] {
+            assert!(is_powershell(line), "{line}");
+        }
+        for line in ["echo $a", "x-Y=1 ls", "grep 'Get-Item' a", "git log --Format-x", "cat README-CN.md Read-Me.md"] {
+            assert!(!is_powershell(line), "{line}");
+        }
     }
 
     #[test]
