@@ -18,7 +18,7 @@ use agent_memory::AgentMemory;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fuse::memory::MemoryStore;
 use fuse::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
-use replay::{Observed, OpenFileTable, ResultBuffer, perform, prepare};
+use replay::{Observation, OpenFileTable, ResultBuffer, perform, prepare};
 use rundir::{Run, histogram};
 use rustix::fs::{AtFlags, CWD, statat};
 use rustix::io::Errno;
@@ -89,7 +89,7 @@ fn harness(criterion: &mut Criterion) {
             black_box(&took);
         });
     });
-    let expected: Result<Observed, Errno> = Ok(Observed::Attributes { size: KIB.len() as u64, is_dir: false });
+    let expected: Result<Observation, Errno> = Ok(Observation::Attributes { size: KIB.len() as u64, is_dir: false });
     group.bench_function("stat performed", |bencher| {
         let mut buffer = ResultBuffer::new();
         let mut observed = Vec::new();

@@ -7,7 +7,7 @@ use agent_memory::backend::{AgentMemoryMount, AgentMemoryOptions};
 use arms::backend::Backend;
 use arms::external::{self, ExternalBackend};
 use arms::mount_command::MountCommand;
-use arms::mounted::{Mounted, MountedStore};
+use arms::mounted::{MountedStore, StoreBackend};
 use arms::services::Services;
 use arms::services::model::Answers;
 use arms::services::s3::DistantServer;
@@ -166,7 +166,7 @@ impl Registry {
 
 /// A backend of one of our stores; the build script counts the `lines` that serve its files.
 fn mounted(store: impl MountedStore + 'static, lines: &str) -> Box<dyn Backend> {
-    Box::new(Mounted::new(store, lines.parse().unwrap_or(0)))
+    Box::new(StoreBackend::new(store, lines.parse().unwrap_or(0)))
 }
 
 /// Whether a name is that of an arm that a run adds as a copy of another one.

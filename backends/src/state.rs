@@ -137,7 +137,7 @@ fn check_name(name: &str) -> Result<(), ToolError> {
     Ok(())
 }
 
-struct InState {
+struct StateWorkspace {
     files: StateFiles,
     /// Always empty: the agent's files are not on disk.
     dir: PathBuf,
@@ -165,11 +165,11 @@ impl Backend for State {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        Ok(Box::new(InState { files: StateFiles::default(), dir: config.dir.clone() }))
+        Ok(Box::new(StateWorkspace { files: StateFiles::default(), dir: config.dir.clone() }))
     }
 }
 
-impl Workspace for InState {
+impl Workspace for StateWorkspace {
     fn root(&self) -> &Path {
         &self.dir
     }

@@ -20,7 +20,7 @@ const GATHERING_CALLS: usize = 2;
 /// What a rule says, if it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RuleSays {
+pub enum RuleAdvice {
     /// Keep results in files.
     UseFiles,
     /// Leave results in the context.
@@ -31,7 +31,7 @@ pub enum RuleSays {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleAnswer {
     /// What it says if it applies.
-    pub says: RuleSays,
+    pub says: RuleAdvice,
     /// In the words of source 5.
     pub rule: &'static str,
     /// `None` if neither counts of tokens nor the purposes of calls tell.
@@ -128,7 +128,7 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
     let not_small = results.iter().filter(|it| it.tokens >= SMALL).count();
     let (single, turns) = turns(&all, |results| results == 1);
     let answer = |says, rule, applies, because: String| RuleAnswer { says, rule, applies, because };
-    let (files, without) = (RuleSays::UseFiles, RuleSays::DoWithoutFiles);
+    let (files, without) = (RuleAdvice::UseFiles, RuleAdvice::DoWithoutFiles);
     let in_words =
         |what: &str| format!("only the words of a question say that it {what}, and a trace does not keep them");
     let purposes = purposes(session, number);

@@ -385,7 +385,7 @@ impl ModelOptions {
     }
 
     /// The asker of a mount, with its log beside the mount.
-    fn asker(&self, at: MountPoint<'_>) -> anyhow::Result<Asking> {
+    fn asker(&self, at: MountPoint<'_>) -> anyhow::Result<MountAsker> {
         let ready = self.ready()?;
         let path = at.beside(".llmfs.log");
         let (log, note) = match LogFile::open(&path) {
@@ -406,12 +406,12 @@ impl ModelOptions {
         if let Some((_, said)) = self.listed_price(asker.model())? {
             asker.log(&said);
         }
-        Ok(Asking { asker, note, identity: ready.identity, server: ready.server })
+        Ok(MountAsker { asker, note, identity: ready.identity, server: ready.server })
     }
 }
 
 /// The asker of a mount, with its server.
-struct Asking {
+struct MountAsker {
     asker: Asker,
     /// A message for the user.
     note: Option<String>,
@@ -488,7 +488,7 @@ impl StoreOptions for GenerateMountOptions {
 }
 
 impl GenerateMountOptions {
-    fn options_and_asker(&self, at: MountPoint<'_>) -> anyhow::Result<(GenerateOptions, Asking)> {
+    fn options_and_asker(&self, at: MountPoint<'_>) -> anyhow::Result<(GenerateOptions, MountAsker)> {
         let tree = match &self.tree {
             Some(path) => {
                 let text = inputs::read(path)?;

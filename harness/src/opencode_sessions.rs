@@ -149,7 +149,7 @@ mod tests {
         let (importer, sessions) = detect::read(document.as_bytes(), None).unwrap();
         assert_eq!(importer.id(), "opencode");
         let events = sessions.iter().flat_map(|session| &session.events);
-        events.filter(|event| matches!(event, session_traces::Recorded::Call(_))).count()
+        events.filter(|event| matches!(event, session_traces::RecordedEvent::Call(_))).count()
     }
 
     const PART: &str = r#"{"type":"tool","callID":"c","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a\n"}}"#;

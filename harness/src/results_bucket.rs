@@ -20,7 +20,7 @@ use rundir::{MOST_SHARDS, PLAN, RECORDS, Shard};
 use s3::check::check_access;
 use s3::client::{Bucket, ResultsClient};
 use s3::config::S3Config;
-use s3::objects::{Fault, Put};
+use s3::objects::{Fault, PutOutcome};
 use s3_store::BucketOptions;
 use serde::{Deserialize, Serialize};
 
@@ -233,7 +233,7 @@ impl ResultsBucket {
         }
         let body = bytes::Bytes::from(serde_json::to_vec(&manifest).context("writing the manifest")?);
         let key = Manifest::key(shard);
-        if self.ask_again(self.waits, || self.client.create(&key, body.clone()))? == Put::Created {
+        if self.ask_again(self.waits, || self.client.create(&key, body.clone()))? == PutOutcome::Created {
             return Ok(());
         }
         // An earlier attempt of ours, or another upload of this shard.
@@ -374,7 +374,7 @@ mod tests {
     type DownloadedShard = (String, Vec<(String, Vec<u8>)>);
 
     /// A server of ours, and a proxy before it.
-    struct BehindProxy {
+    struct ProxiedServer {
         proxy: FaultProxy,
         access: ServerAccess,
         address: ResultsAddress,
@@ -384,7 +384,7 @@ mod tests {
         _server: Embedded,
     }
 
-    impl BehindProxy {
+    impl ProxiedServer {
         fn new() -> Self {
             let (dir, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
             let server = async {
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn an_uploaded_shard_comes_back_and_is_never_replaced() {
-        let server = BehindProxy::new();
+        let server = ProxiedServer::new();
         // More than a piece, and a last piece that is not full.
         let samples: Vec<u8> = (0..RESULTS_PIECE.bytes + 10).map(|at| (at % 251) as u8).collect();
         let [first, other] = [server.records("first", &samples), server.records("other", b"{}\n")];
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn a_shard_whose_upload_was_interrupted_is_not_there() {
-        let server = BehindProxy::new();
+        let server = ProxiedServer::new();
         let dir = server.records("first", b"1\n");
         for cut in ["records/", "shards/"] {
             let refuse = RequestFault::Refuse { status: 503, code: "SlowDown".to_owned(), retry_after: None };
@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_damaged_piece_or_a_foreign_manifest_is_refused_by_name() {
-        let server = BehindProxy::new();
+        let server = ProxiedServer::new();
         server.bucket().upload(&server.records("first", b"12345678\n"), FIRST).unwrap();
         for (fault, expected) in [
             (RequestFault::DamageBody, "is missing or damaged"),

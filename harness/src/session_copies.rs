@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use session_traces::{ImportedSession, Recorded};
+use session_traces::{ImportedSession, RecordedEvent};
 use workloads::trace::TokenUsage;
 
 /// A hash of a record, or of all records so far.
@@ -111,7 +111,7 @@ impl KnownCalls {
                 return true;
             };
             let is_copy = match event {
-                Recorded::Api { usage, model, .. } => {
+                RecordedEvent::Api { usage, model, .. } => {
                     before.push(removed_answers);
                     let is_copy = *usage != TokenUsage::default() && self.is_of_another(self.answers.get(&key), number);
                     if is_copy {
@@ -122,7 +122,7 @@ impl KnownCalls {
                     }
                     is_copy
                 }
-                Recorded::Call(call) => {
+                RecordedEvent::Call(call) => {
                     let is_copy = self.is_of_another(self.calls.get(&key), number);
                     if is_copy {
                         removed_calls.insert(call.id.clone());
@@ -137,13 +137,15 @@ impl KnownCalls {
             !is_copy
         });
         for event in &mut session.events {
-            if let Recorded::Call(call) = event {
+            if let RecordedEvent::Call(call) = event {
                 let gone = before.get(call.api as usize).copied().unwrap_or(0);
                 call.api = call.api.saturating_sub(gone);
             }
         }
-        let is_of_removed =
-            |event: &Recorded| matches!(event, Recorded::Result(result) if removed_calls.contains(&result.id));
+        let is_of_removed = |event: &RecordedEvent| match event {
+            RecordedEvent::Result(result) => removed_calls.contains(&result.id),
+            _ => false,
+        };
         session.events.retain(|event| !is_of_removed(event));
         session.unplaced.retain(|one| {
             let key = hash(&("unplaced", time(started, one.at), &one.model, counts(one.tokens.tokens())));
@@ -173,7 +175,7 @@ impl Records {
             let Some(key) = record(event, started.unwrap_or(0)) else {
                 continue;
             };
-            if let (Recorded::Api { at, model, .. }, Some(started)) = (event, started) {
+            if let (RecordedEvent::Api { at, model, .. }, Some(started)) = (event, started) {
                 records.cut.push(hash(&(so_far, time(started, *at), model)));
             }
             so_far = hash(&(so_far, key));
@@ -188,18 +190,18 @@ impl Records {
 }
 
 /// The hash of a record; `None` for a result, which belongs to its call.
-fn record(event: &Recorded, started: i64) -> Option<RecordHash> {
+fn record(event: &RecordedEvent, started: i64) -> Option<RecordHash> {
     Some(match event {
-        Recorded::Api { at, usage, model, text, .. } => {
+        RecordedEvent::Api { at, usage, model, text, .. } => {
             hash(&("answer", time(started, *at), model, counts(usage), text.load().unwrap_or_default()))
         }
-        Recorded::Call(call) => {
+        RecordedEvent::Call(call) => {
             hash(&("call", time(started, call.at), &call.id, &call.tool, call.args.load().unwrap_or_default()))
         }
-        Recorded::User { text, .. } => hash(&("user", text.load().unwrap_or_default())),
-        Recorded::Compact { pre_tok } => hash(&("compact", pre_tok)),
-        Recorded::Inherited { tokens } => hash(&("inherited", tokens)),
-        Recorded::Result(_) => return None,
+        RecordedEvent::User { text, .. } => hash(&("user", text.load().unwrap_or_default())),
+        RecordedEvent::Compact { pre_tok } => hash(&("compact", pre_tok)),
+        RecordedEvent::Inherited { tokens } => hash(&("inherited", tokens)),
+        RecordedEvent::Result(_) => return None,
     })
 }
 

@@ -14,7 +14,7 @@ use inputs::files::{self, RECORDING};
 use inputs::sha256_of;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
-use session_traces::{ImportedSession, Recorded, UnplacedUsage};
+use session_traces::{ImportedSession, RecordedEvent, UnplacedUsage};
 use tempfile::NamedTempFile;
 use tokens::BilledUsage;
 use workloads::trace::TokenUsage;
@@ -46,7 +46,7 @@ pub struct Recording {
 }
 
 /// The sessions of a recording.
-pub struct Imported {
+pub struct ImportedRecording {
     pub importer: &'static dyn Importer,
     pub sessions: Vec<ImportedSession>,
     /// SHA-256 of the recording, unpacked.
@@ -128,7 +128,7 @@ impl Recording {
     }
 
     /// The sessions in it: in the format with this name, or else in the one that its content shows.
-    pub fn sessions(&self, format: Option<&str>) -> anyhow::Result<Imported> {
+    pub fn sessions(&self, format: Option<&str>) -> anyhow::Result<ImportedRecording> {
         let read = detect::read(self.reader()?, format);
         let (importer, mut sessions) = read.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
         if importer.id() == "cline"
@@ -148,13 +148,13 @@ impl Recording {
             }
         }
         let sha256 = sha256_of(&self.file).with_context(|| format!("reading {}", self.name))?;
-        Ok(Imported { importer, sessions, sha256 })
+        Ok(ImportedRecording { importer, sessions, sha256 })
     }
 }
 
 /// Unpacks a file. Of one that is damaged or cut off, what could be unpacked stays, and a warning says so.
 fn unpacked(packed: impl Read, most: u64, name: &str) -> anyhow::Result<NamedTempFile> {
-    let mut readable = Readable { source: packed, bytes: 0, is_damaged: false };
+    let mut readable = ReadablePart { source: packed, bytes: 0, is_damaged: false };
     let copy = copied(&mut readable, most, RECORDING.bytes()).map_err(|error| {
         // Neither the system nor a limit has refused it.
         let is_damage = error.raw_os_error().is_none() && error.kind() != io::ErrorKind::FileTooLarge;
@@ -170,13 +170,13 @@ fn unpacked(packed: impl Read, most: u64, name: &str) -> anyhow::Result<NamedTem
 }
 
 /// What can be read of a source: an error behind its first bytes is its end.
-struct Readable<R> {
+struct ReadablePart<R> {
     source: R,
     bytes: u64,
     is_damaged: bool,
 }
 
-impl<R: Read> Read for Readable<R> {
+impl<R: Read> Read for ReadablePart<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.source.read(buffer) {
             Ok(read) => {
@@ -379,7 +379,7 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
     let interface = interface.and_then(|interface| interface.sessions(Some("cline")));
     for interface in interface.into_iter().flat_map(|imported| imported.sessions) {
         let requests = interface.events.iter().filter_map(|event| match event {
-            Recorded::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, *usage)),
+            RecordedEvent::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, *usage)),
             _ => None,
         });
         let requests: Vec<(&Arc<str>, TokenUsage)> = requests.collect();
@@ -399,9 +399,9 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
 }
 
 /// The usage of an answer that has one.
-fn answer_usage(event: &mut Recorded) -> Option<&mut TokenUsage> {
+fn answer_usage(event: &mut RecordedEvent) -> Option<&mut TokenUsage> {
     match event {
-        Recorded::Api { usage, .. } if *usage != TokenUsage::default() => Some(usage),
+        RecordedEvent::Api { usage, .. } if *usage != TokenUsage::default() => Some(usage),
         _ => None,
     }
 }
@@ -517,7 +517,7 @@ mod tests {
     fn answers(path: &Path) -> usize {
         let imported = Recording::open(path).unwrap().sessions(None).unwrap();
         let events = imported.sessions.iter().flat_map(|session| &session.events);
-        events.filter(|event| matches!(event, Recorded::Api { .. })).count()
+        events.filter(|event| matches!(event, RecordedEvent::Api { .. })).count()
     }
 
     #[test]

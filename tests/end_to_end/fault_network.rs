@@ -1,7 +1,7 @@
 //! `ctxbench fault` with the groups `s3` and `llm`: faults of the bucket and of the model, over real
 //! mounts.
 
-use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status};
+use rundir::faults::{AgentEventKind, AuditVerdict, Fact, FaultOutcome, Return, Status};
 
 use crate::common::{has, mountable};
 use crate::faults::{fault, of};
@@ -29,7 +29,7 @@ fn a_mount_reports_bucket_faults_as_errors_and_loses_nothing() {
         }
         has(outcome.label.as_ref().unwrap(), &["simulated"]);
         for seen in &outcome.seen {
-            assert_eq!(seen.what, SeenKind::Errno, "{outcome:#?}");
+            assert_eq!(seen.what, AgentEventKind::Errno, "{outcome:#?}");
         }
         match outcome.scenario.as_str() {
             "s3-conflict" => assert_eq!(count(outcome, "conflicts_detected"), 5),
@@ -79,7 +79,7 @@ fn a_mount_reports_model_faults_as_errors_never_as_an_empty_file() {
         let seen = &outcome.seen[0];
         if is_wrong {
             // The mount cannot detect this. The report records that wrong bytes were read.
-            assert_eq!(seen.what, SeenKind::WrongBytes, "{outcome:#?}");
+            assert_eq!(seen.what, AgentEventKind::WrongBytes, "{outcome:#?}");
             continue;
         }
         assert_eq!(seen.errno, Some(5), "{outcome:#?}");

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rundir::Run;
 use rundir::faults::{
-    AuditVerdict, CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS, Return, SeenKind,
-    Status,
+    AgentEventKind, AuditVerdict, CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS,
+    Return, Status,
 };
 use rustix::process::Signal;
 
@@ -71,9 +71,9 @@ fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     let mut seen = unsynced.seen.iter();
     let fsync = seen.find(|seen| seen.call == "fsync").unwrap();
     const ENOTCONN: Option<i32> = Some(107);
-    assert_eq!((fsync.what, fsync.errno), (SeenKind::Errno, ENOTCONN));
+    assert_eq!((fsync.what, fsync.errno), (AgentEventKind::Errno, ENOTCONN));
     let newer = of(&run, "database-newer");
-    assert_eq!(newer.seen[0].what, SeenKind::Refusal);
+    assert_eq!(newer.seen[0].what, AgentEventKind::Refusal);
     has(&newer.seen[0].text, &["version"]);
     let lost = &of(&run, "writers-append").facts["updates_lost"];
     assert_eq!(lost.to_string(), "0");
@@ -304,7 +304,7 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     check("disk-full", "after-it", Some(Return::ByItself), no_room);
     check("read-only", "after-it", Some(Return::AfterStep), None);
     let twice = check("mount-twice", IN_USE, None, None);
-    assert!(twice.seen.iter().any(|seen| seen.what == SeenKind::Refusal));
+    assert!(twice.seen.iter().any(|seen| seen.what == AgentEventKind::Refusal));
     check("unmount-in-use", ORDERLY_END, Some(Return::NextMount), None);
     let io = Some(5);
     check("panic-daemon", IN_USE, Some(Return::ByItself), io);
@@ -318,7 +318,7 @@ fn sqlite_keeps_its_promise_under_daemon_disk_and_agent_faults() {
     let syncs: f64 = syncs.parse().unwrap();
     assert!(syncs > 0.2 && syncs <= 1.0, "{whole:?}");
     let cut = of(&run, "database-truncated");
-    assert_eq!(cut.seen[0].what, SeenKind::Refusal, "{cut:?}");
+    assert_eq!(cut.seen[0].what, AgentEventKind::Refusal, "{cut:?}");
     assert_eq!(cut.recovery.as_ref().unwrap().how, Return::Never);
     assert_eq!(cut.audits["damaged"].verdict, AuditVerdict::Unknown);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::RngExt;
 use s3::checkout::Checkout;
-use s3::objects::{Fault, Key, Objects, Put};
+use s3::objects::{Fault, Key, Objects, PutOutcome};
 use s3::session::fetch;
 use s3::tree::Hash;
 use tokio::runtime::{Builder, Runtime};
@@ -22,13 +22,13 @@ const CHECKSUM: usize = 8;
 struct Bucket(std::sync::Arc<parking_lot::Mutex<BTreeMap<Key, Bytes>>>);
 
 impl Objects for Bucket {
-    async fn put_new(&self, key: Key, body: Bytes) -> Result<Put, Fault> {
+    async fn put_new(&self, key: Key, body: Bytes) -> Result<PutOutcome, Fault> {
         let mut objects = self.0.lock();
         if objects.contains_key(&key) {
-            return Ok(Put::Exists);
+            return Ok(PutOutcome::Exists);
         }
         objects.insert(key, body);
-        Ok(Put::Created)
+        Ok(PutOutcome::Created)
     }
 
     async fn get(&self, key: Key, range: Option<Range<u64>>) -> Result<Option<Bytes>, Fault> {

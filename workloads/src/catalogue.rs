@@ -100,7 +100,7 @@ pub fn suite(name: &str) -> Result<Suite, InputError> {
 mod tests {
     use super::*;
     use crate::definition::CacheState;
-    use crate::model::{Expected, ReferenceModel};
+    use crate::model::{ExpectedResult, ReferenceModel};
     use crate::suite::SuiteSection;
 
     #[test]
@@ -138,9 +138,10 @@ mod tests {
             for (at, call) in workload.script.calls.iter().enumerate() {
                 for op in &call.ops {
                     let expected = model.apply(op);
-                    let recorded_failure = name.starts_with("agent/claude") && matches!(expected, Expected::Errno(2));
+                    let recorded_failure =
+                        name.starts_with("agent/claude") && matches!(expected, ExpectedResult::Errno(2));
                     assert!(
-                        !matches!(expected, Expected::Errno(_)) || recorded_failure,
+                        !matches!(expected, ExpectedResult::Errno(_)) || recorded_failure,
                         "{name}, call {at}: {} gives {expected:?}",
                         op.describe()
                     );

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use tokens::{CallPurpose, Conversation, Fixed, Frame, Part, PartKind, Reported, Step};
+use tokens::{CallPurpose, CallUsage, Conversation, FixedOrigin, Frame, Part, PartKind, Step};
 
-use crate::model::{Expected, ReferenceModel};
+use crate::model::{ExpectedResult, ReferenceModel};
 use crate::render;
 use crate::script::{CallKind, Script};
 use crate::trace::{Event, FileStep, MAIN_LANE, Op, SystemPrompt, TokenUsage, Trace, TraceCall};
@@ -105,10 +105,10 @@ impl LaneRecording {
             Some((reported.round() as u64).saturating_sub(entered))
         });
         let (fixed, fixed_is) = match (prompt, first) {
-            (Some(prompt), _) if prompt.is_whole => (prompt.tok, Fixed::Stated),
-            (_, Some(inferred)) => (inferred, Fixed::Inferred),
-            (Some(prompt), None) => (prompt.tok, Fixed::Stated),
-            (None, None) => (0, Fixed::Unknown),
+            (Some(prompt), _) if prompt.is_whole => (prompt.tok, FixedOrigin::Stated),
+            (_, Some(inferred)) => (inferred, FixedOrigin::Inferred),
+            (Some(prompt), None) => (prompt.tok, FixedOrigin::Stated),
+            (None, None) => (0, FixedOrigin::Unknown),
         };
         Conversation { fixed, fixed_is, steps, ..Conversation::default() }
     }
@@ -148,7 +148,7 @@ impl LaneRecording {
                     before_compaction: std::mem::take(&mut self.before_compaction),
                     enters: std::mem::take(&mut self.entering),
                     emits,
-                    reported: (prompt > 0).then_some(Reported {
+                    reported: (prompt > 0).then_some(CallUsage {
                         prompt,
                         cached: usage.cache_read,
                         written: usage.cache_write_5m,
@@ -193,7 +193,7 @@ pub fn of_script(script: &Script) -> Conversation {
     let mut steps = Vec::new();
     let mut entering: Vec<Part> = Vec::new();
     for call in &script.calls {
-        let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
+        let results: Vec<ExpectedResult> = call.ops.iter().map(|op| model.apply(op)).collect();
         let Some(kind) = call.kind else {
             continue;
         };
@@ -357,14 +357,14 @@ mod tests {
     }
 
     fn no_thinking() -> Terms {
-        Terms { thinking: tokens::ThinkingStays::Never, ..Terms::default() }
+        Terms { thinking: tokens::ThinkingRetention::Never, ..Terms::default() }
     }
 
     #[test]
     fn a_recorded_prompt_contains_all_earlier_parts() {
         let conversation = of_trace(&recording("")).unwrap();
         let fixed = (conversation.fixed, conversation.fixed_is);
-        assert_eq!(fixed, (900, Fixed::Inferred));
+        assert_eq!(fixed, (900, FixedOrigin::Inferred));
         let account = Account::of(&conversation, &no_thinking());
         // 5 of text, 20 of arguments, 300 of the result; thinking is output, but does not stay in the prompt.
         assert_eq!(account.calls[1].prompt, 1000 + 325);
@@ -408,7 +408,7 @@ mod tests {
         let conversation = of_trace(&recording(&added)).unwrap();
         let added = conversation.steps[1].enters.last().unwrap();
         assert_eq!((added.kind, added.tokens), (PartKind::Reminder, 40));
-        let terms = Terms { thinking: tokens::ThinkingStays::UntilUserSpeaks, ..Terms::default() };
+        let terms = Terms { thinking: tokens::ThinkingRetention::UntilUserSpeaks, ..Terms::default() };
         let calls = Account::of(&conversation, &terms).calls;
         assert_eq!(calls[1].prompt, 1000 + 325 + 50 + 40);
     }
@@ -419,7 +419,7 @@ mod tests {
         let subagents = of_subagents(&trace).unwrap();
         assert_eq!(subagents.len(), 1);
         let fixed = (subagents[0].fixed, subagents[0].fixed_is);
-        assert_eq!(fixed, (700, Fixed::Inferred));
+        assert_eq!(fixed, (700, FixedOrigin::Inferred));
         assert_eq!(subagents[0].steps.len(), 1);
         assert_eq!(subagents[0].steps[0].emits.len(), 3);
     }

@@ -10,7 +10,7 @@ use tokens::Conversation;
 use crate::compile::compile;
 use crate::context::{context, context_names_of};
 use crate::conversation::{of_script, of_trace};
-use crate::generate::finding::Finding;
+use crate::generate::finding::SearchWorkload;
 use crate::generate::inbox::Inbox;
 use crate::generate::memory_session::MemorySession;
 use crate::generate::{asking, hosts, micro, offload, program, syncing, vsm_cycle};
@@ -43,19 +43,19 @@ struct Definition {
     states: Vec<CacheState>,
     contexts: Option<Vec<String>>,
     micro: Option<micro::Micro>,
-    asking: Option<asking::Asking>,
+    asking: Option<asking::QuestionWorkload>,
     vsm_cycle: Option<vsm_cycle::VsmCycle>,
     offload_comparison: Option<offload::OffloadComparison>,
     memory_session: Option<MemorySession>,
     handoff: Option<hosts::Handoff>,
     two_writers: Option<hosts::TwoWriters>,
-    syncing: Option<syncing::Syncing>,
+    syncing: Option<syncing::DirtyFiles>,
     clients: Option<Clients>,
-    finding: Option<Finding>,
+    finding: Option<SearchWorkload>,
     program: Option<program::Program>,
     inbox: Option<Inbox>,
     trace: Option<TraceFile>,
-    shortened: Option<Shortened>,
+    shortened: Option<WorkloadLimits>,
 }
 
 /// The possible tables of a workload, which has exactly one of them.
@@ -131,10 +131,10 @@ impl Definition {
     fn generated(&self, corpus: Option<&str>) -> Result<Script, String> {
         let scripts = [
             self.micro.as_ref().map(micro::Micro::script),
-            self.asking.as_ref().map(asking::Asking::script),
+            self.asking.as_ref().map(asking::QuestionWorkload::script),
             self.handoff.as_ref().map(hosts::Handoff::script),
             self.two_writers.as_ref().map(hosts::TwoWriters::script),
-            self.syncing.as_ref().map(syncing::Syncing::script),
+            self.syncing.as_ref().map(syncing::DirtyFiles::script),
             self.clients.as_ref().map(Clients::script),
             self.finding.as_ref().map(|finding| finding.script(corpus)),
             self.program.as_ref().map(program::Program::script),
@@ -148,7 +148,7 @@ impl Definition {
 /// The limits of a shortened workload.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shortened {
+struct WorkloadLimits {
     /// The number of leading calls to keep.
     calls: usize,
     /// The maximum number of bytes of a file or a write.
@@ -256,7 +256,7 @@ impl Workload {
         } else {
             session = SessionSource::None;
             let finding = definition.finding.as_ref();
-            match finding.map_or(Ok(None), Finding::corpus) {
+            match finding.map_or(Ok(None), SearchWorkload::corpus) {
                 Ok(corpus) => {
                     identity.push_str(corpus.as_deref().unwrap_or_default());
                     let generated = definition.generated(corpus.as_deref());
@@ -272,7 +272,7 @@ impl Workload {
             let message = "field `states`: workloads with two hosts are `hot` only, because the cache state of the second host is not controlled";
             return Err(whole(message.to_owned()));
         }
-        if let Some(Shortened { calls, bytes }) = definition.shortened {
+        if let Some(WorkloadLimits { calls, bytes }) = definition.shortened {
             script.shorten(calls, bytes);
         }
         let mut ops = script.calls.iter().flat_map(|call| &call.ops);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::bm25;
-use crate::notes::{Answerable, Note, Notebook, Question};
+use crate::notes::{AnswerState, Note, Notebook, Question};
 
 /// A method to search the notes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,7 +127,7 @@ pub type Scores = BTreeMap<&'static str, (u64, u64)>;
 
 /// The question of a call, and the methods to score.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ExamQuestion {
     /// The notes.
     pub exam: std::sync::Arc<Exam>,
     /// The methods whose answers are scored.
@@ -136,7 +136,7 @@ pub struct Asked {
     pub question: Option<usize>,
 }
 
-impl Asked {
+impl ExamQuestion {
     /// Scores the answer of a call, by method.
     ///
     /// # Errors
@@ -188,12 +188,12 @@ fn is_date(text: &str) -> bool {
 }
 
 /// The text that enters the context for one question, in pieces in order of reading.
-struct Shown {
+struct ContextText {
     pieces: Vec<String>,
     admits: bool,
 }
 
-impl Shown {
+impl ContextText {
     fn position(&self, line: &str) -> Option<usize> {
         self.pieces.iter().position(|piece| piece.lines().any(|found| found.ends_with(line)))
     }
@@ -239,7 +239,7 @@ impl Exam {
     }
 
     /// The text for every question, if the method reads a file regardless of the question; else `None`.
-    fn file(&self, method: Method) -> Option<Shown> {
+    fn file(&self, method: Method) -> Option<ContextText> {
         let mut pieces: Vec<String> = match method {
             Method::WholeFile | Method::FileEnd => self.sections().collect(),
             _ => return None,
@@ -253,11 +253,11 @@ impl Exam {
             let kept = kept.count();
             pieces.drain(..pieces.len() - kept);
         }
-        Some(Shown { pieces, admits: false })
+        Some(ContextText { pieces, admits: false })
     }
 
     /// The text that a method puts into the context; `answer` is the backend's answer.
-    fn shown(&self, method: Method, question: &Question, answer: &str) -> Result<Shown, String> {
+    fn shown(&self, method: Method, question: &Question, answer: &str) -> Result<ContextText, String> {
         match method {
             Method::WholeFile | Method::FileEnd => Err("a file is read once".to_owned()),
             Method::Grep | Method::GrepBoth => Ok(self.grepped(method, question)),
@@ -267,13 +267,13 @@ impl Exam {
                 // The first line is the number of results.
                 let mut pieces = self.within(lines);
                 merge_first(&mut pieces);
-                Ok(Shown { pieces, admits: answer.starts_with("nothing found") })
+                Ok(ContextText { pieces, admits: answer.starts_with("nothing found") })
             }
             Method::Recall(..) => self.recalled(question, answer, method.tokens(self.max_tokens)),
         }
     }
 
-    fn grepped(&self, method: Method, question: &Question) -> Shown {
+    fn grepped(&self, method: Method, question: &Question) -> ContextText {
         let words: Vec<&str> = match method {
             Method::Grep => vec![&question.keyword],
             _ => question.keywords.split(' ').collect(),
@@ -290,11 +290,11 @@ impl Exam {
             _ => self.within(notes.rev().flat_map(lines)),
         };
         let admits = pieces.is_empty();
-        Shown { pieces, admits }
+        ContextText { pieces, admits }
     }
 
     /// Whole notes in the order of a ranking; one that does not fit leaves room for a smaller one.
-    fn ranked(&self, method: Method, question: &Question) -> Shown {
+    fn ranked(&self, method: Method, question: &Question) -> ContextText {
         let notes = &self.notebook.notes;
         let order = match method {
             Method::Words(_) => bm25::by_words(notes, &question.text),
@@ -311,10 +311,10 @@ impl Exam {
             }
         }
         let admits = pieces.is_empty();
-        Shown { pieces, admits }
+        ContextText { pieces, admits }
     }
 
-    fn recalled(&self, question: &Question, answer: &str, limit: u64) -> Result<Shown, String> {
+    fn recalled(&self, question: &Question, answer: &str, limit: u64) -> Result<ContextText, String> {
         let counted = tokens::count(answer);
         if counted > limit {
             return Err(format!("the answer has {counted} tokens, more than the {limit} asked for"));
@@ -332,11 +332,11 @@ impl Exam {
             }
         }
         merge_first(&mut pieces);
-        Ok(Shown { pieces, admits })
+        Ok(ContextText { pieces, admits })
     }
 
     /// The position of the text that shows a line of evidence, or the question's answer in its note.
-    fn position(&self, shown: &Shown, question: &Question, evidence: &str) -> Option<usize> {
+    fn position(&self, shown: &ContextText, question: &Question, evidence: &str) -> Option<usize> {
         let Some(answer) = &question.answer else {
             return shown.position(evidence);
         };
@@ -366,7 +366,7 @@ impl Exam {
             .collect()
     }
 
-    fn add(&self, method: Method, question: &Question, shown: &Shown, tokens: u64, scores: &mut Scores) {
+    fn add(&self, method: Method, question: &Question, shown: &ContextText, tokens: u64, scores: &mut Scores) {
         let mut count = |name, found: u64, of: u64| {
             let sum = scores.entry(name).or_default();
             sum.0 += found;
@@ -400,7 +400,7 @@ impl Exam {
             true => count("other-words", found, 1),
             false => count("own-words", found, 1),
         }
-        if question.answerable == Answerable::Updated {
+        if question.answerable == AnswerState::Updated {
             let is_old_first = !is_over && shown.has_old_first(evidence, &question.superseded);
             count("old-first", u64::from(is_old_first), 1);
             count("stale", u64::from(is_old_first && at.is_none()), 1);
@@ -427,9 +427,9 @@ mod tests {
         Arc::new(Exam { notebook: notebook(100, 1), max_tokens: 2000 })
     }
 
-    fn asked(exam: Arc<Exam>, method: Method, question: Option<usize>) -> Asked {
+    fn asked(exam: Arc<Exam>, method: Method, question: Option<usize>) -> ExamQuestion {
         let methods = vec![method];
-        Asked { exam, methods, question }
+        ExamQuestion { exam, methods, question }
     }
 
     fn scores(method: Method, answer: &str, question: Option<usize>) -> Scores {

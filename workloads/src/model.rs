@@ -8,7 +8,7 @@ use crate::script::{Bytes, FileOp, Script};
 
 /// The expected result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedResult {
     /// Success, with nothing to compare.
     Done,
     /// These bytes.
@@ -191,10 +191,10 @@ impl ReferenceModel {
     }
 
     /// Applies an operation and returns its expected result.
-    pub fn apply(&mut self, op: &FileOp) -> Expected {
+    pub fn apply(&mut self, op: &FileOp) -> ExpectedResult {
         match self.perform(op) {
             Ok(expected) => expected,
-            Err(errno) => Expected::Errno(errno),
+            Err(errno) => ExpectedResult::Errno(errno),
         }
     }
 
@@ -209,14 +209,14 @@ impl ReferenceModel {
         }
     }
 
-    fn perform(&mut self, op: &FileOp) -> Result<Expected, i32> {
+    fn perform(&mut self, op: &FileOp) -> Result<ExpectedResult, i32> {
         match op {
-            FileOp::Read(path) => return Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
+            FileOp::Read(path) => return Ok(ExpectedResult::Bytes(Bytes::clone(self.existing(path)?))),
             FileOp::ReadAt { path, offset, length } | FileOp::ReadOpen { path, offset, length } => {
                 let whole = Bytes::clone(self.existing(path)?);
                 let start = (*offset as usize).min(whole.len());
                 let end = (start + length).min(whole.len());
-                return Ok(Expected::Part { whole, start, end });
+                return Ok(ExpectedResult::Part { whole, start, end });
             }
             FileOp::Write { path, content, .. } => {
                 self.check_parent(path)?;
@@ -250,22 +250,22 @@ impl ReferenceModel {
             }
             FileOp::Stat(path) => {
                 let size = if self.is_dir(path) { None } else { Some(self.existing(path)?.len() as u64) };
-                return Ok(Expected::Attributes { size });
+                return Ok(ExpectedResult::Attributes { size });
             }
             FileOp::List { path, .. } => {
                 self.check_dir(path)?;
-                return Ok(Expected::Entries(self.entries(path)));
+                return Ok(ExpectedResult::Entries(self.entries(path)));
             }
             FileOp::Search(path) => {
                 self.check_dir(path)?;
                 let files = self.files.iter().filter(|(file, _)| file.is_within(path));
                 let tree = files.map(|(file, bytes)| (file.clone(), Bytes::clone(bytes)));
-                return Ok(Expected::Tree { files: tree.collect(), opaque: self.opaque.clone() });
+                return Ok(ExpectedResult::Tree { files: tree.collect(), opaque: self.opaque.clone() });
             }
             FileOp::Walk(path) => {
                 self.check_dir(path)?;
                 let files = self.files.keys().filter(|file| file.is_within(path));
-                return Ok(Expected::Paths { files: files.cloned().collect(), opaque: self.opaque.clone() });
+                return Ok(ExpectedResult::Paths { files: files.cloned().collect(), opaque: self.opaque.clone() });
             }
             FileOp::Rename { from, to } => {
                 let bytes = Bytes::clone(self.existing(from)?);
@@ -330,24 +330,24 @@ impl ReferenceModel {
                     self.opaque.retain(|path| !path.is_within(tree));
                 }
                 self.opaque.extend(run.makes.iter().cloned());
-                return Ok(Expected::Ran(run.output.clone()));
+                return Ok(ExpectedResult::Ran(run.output.clone()));
             }
             FileOp::SeenByOther { path, content } => {
                 self.existing(path)?;
-                return Ok(Expected::Bytes(Bytes::clone(content)));
+                return Ok(ExpectedResult::Bytes(Bytes::clone(content)));
             }
             FileOp::AddLine { path, line, .. } => {
                 self.check_parent(path)?;
                 let lines = self.lines.entry(path.clone()).or_default();
                 // Which of these lines a host sees is measured. Any other line is an error.
-                let expected = Expected::Lines(lines.clone());
+                let expected = ExpectedResult::Lines(lines.clone());
                 lines.insert(Bytes::clone(line));
                 return Ok(expected);
             }
             // The wording of an answer is free.
-            FileOp::Ask { mentions, .. } => return Ok(Expected::Mentions(mentions.clone())),
+            FileOp::Ask { mentions, .. } => return Ok(ExpectedResult::Mentions(mentions.clone())),
         }
-        Ok(Expected::Done)
+        Ok(ExpectedResult::Done)
     }
 
     /// Whether the content of a file or directory is not known.
@@ -445,7 +445,7 @@ mod tests {
         }
         for op in ops {
             let expected = match applied.apply(&op) {
-                Expected::Errno(errno) => Err(errno),
+                ExpectedResult::Errno(errno) => Err(errno),
                 _ => Ok(()),
             };
             assert_eq!(followed.follow(&op), expected, "{}", op.describe());

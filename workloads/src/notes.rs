@@ -84,7 +84,7 @@ pub struct Note {
 
 /// Whether the notes answer a question, and whether the answer has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answerable {
+pub enum AnswerState {
     /// One note has the answer.
     Once,
     /// Several notes have different answers; the last one is correct.
@@ -105,7 +105,7 @@ pub struct Question {
     /// Whether it uses other words than the notes.
     pub is_reworded: bool,
     /// Whether the notes answer it.
-    pub answerable: Answerable,
+    pub answerable: AnswerState,
     /// The line with the current answer; `None` without an answer.
     pub evidence: Option<String>,
     /// Further lines of evidence, each as good as the first.
@@ -314,8 +314,8 @@ fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
     let evidence = stated.pop();
     Question {
         answerable: match stated.is_empty() {
-            true => Answerable::Once,
-            false => Answerable::Updated,
+            true => AnswerState::Once,
+            false => AnswerState::Updated,
         },
         evidence,
         superseded: stated,
@@ -358,7 +358,7 @@ fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question
         keyword: keyword.to_owned(),
         keywords,
         is_reworded,
-        answerable: Answerable::Never,
+        answerable: AnswerState::Never,
         evidence: None,
         also: Vec::new(),
         answer: None,
@@ -405,7 +405,7 @@ mod tests {
             for question in &notebook.questions {
                 kinds.insert(question.answerable);
                 let Some(evidence) = &question.evidence else {
-                    assert_eq!(question.answerable, Answerable::Never);
+                    assert_eq!(question.answerable, AnswerState::Never);
                     continue;
                 };
                 let at = places(evidence);
@@ -430,7 +430,7 @@ mod tests {
             notes.position(|note| note.text.lines().any(|found| found == line)).unwrap()
         };
         for question in &notebook.questions {
-            assert_eq!((question.answerable, question.superseded.len()), (Answerable::Updated, 1));
+            assert_eq!((question.answerable, question.superseded.len()), (AnswerState::Updated, 1));
             assert!(place(&question.superseded[0]) < place(question.evidence.as_ref().unwrap()));
         }
     }
@@ -439,7 +439,7 @@ mod tests {
     fn an_unanswerable_question_has_no_evidence_in_any_note() {
         let notebook = notebook(1000, 3);
         for question in &notebook.questions {
-            if question.answerable != Answerable::Never {
+            if question.answerable != AnswerState::Never {
                 continue;
             }
             let attribute = question.keywords.split(' ').nth(1).unwrap();

@@ -6,7 +6,7 @@
 use serde_json::json;
 use tokens::PartKind::{self, Arguments, Content};
 
-use crate::model::{Expected, ReferenceModel};
+use crate::model::{ExpectedResult, ReferenceModel};
 use crate::script::{Call, CallKind, FileOp, Script};
 
 /// The maximum number of lines that a read shows.
@@ -17,7 +17,7 @@ pub fn result_tokens(script: &Script) -> u64 {
     let mut model = ReferenceModel::of(script);
     let mut total = 0;
     for call in &script.calls {
-        let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
+        let results: Vec<ExpectedResult> = call.ops.iter().map(|op| model.apply(op)).collect();
         if call.kind.is_some() {
             total += tokens::count(&result(call, &results));
         }
@@ -43,7 +43,7 @@ pub fn rendered_again(script: &Script) -> RenderedAgain {
     let mut model = ReferenceModel::of(script);
     let mut again = RenderedAgain::default();
     for call in &script.calls {
-        let results: Vec<Expected> = call.ops.iter().map(|op| model.apply(op)).collect();
+        let results: Vec<ExpectedResult> = call.ops.iter().map(|op| model.apply(op)).collect();
         if let Some(recorded) = call.recorded_tokens {
             again.reads += 1;
             again.recorded += recorded;
@@ -96,10 +96,10 @@ pub fn written(call: &Call) -> Vec<(PartKind, String)> {
 }
 
 /// The text of a call's results that an agent sees.
-pub fn result(call: &Call, results: &[Expected]) -> String {
+pub fn result(call: &Call, results: &[ExpectedResult]) -> String {
     let mut results_of = call.ops.iter().zip(results);
     let failed = results_of.find_map(|(op, result)| match result {
-        Expected::Errno(errno) => Some(failure(op, *errno)),
+        ExpectedResult::Errno(errno) => Some(failure(op, *errno)),
         _ => None,
     });
     if let Some(failed) = failed {
@@ -109,18 +109,18 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     let path = path.map_or(".", |path| path.as_str());
     match (call.kind, results.last()) {
         (Some(CallKind::Edit), _) => format!("The file {path} has been updated."),
-        (_, Some(Expected::Bytes(bytes))) => numbered(bytes, call),
-        (_, Some(Expected::Part { whole, start, end })) => numbered(&whole[*start..*end], &Call::default()),
-        (_, Some(Expected::Attributes { size })) => match size {
+        (_, Some(ExpectedResult::Bytes(bytes))) => numbered(bytes, call),
+        (_, Some(ExpectedResult::Part { whole, start, end })) => numbered(&whole[*start..*end], &Call::default()),
+        (_, Some(ExpectedResult::Attributes { size })) => match size {
             Some(size) => format!("{path}: {size} bytes"),
             None => format!("{path}: directory"),
         },
-        (_, Some(Expected::Entries(entries))) => entries.keys().cloned().collect::<Vec<_>>().join("\n"),
-        (_, Some(Expected::Tree { files, .. })) => {
+        (_, Some(ExpectedResult::Entries(entries))) => entries.keys().cloned().collect::<Vec<_>>().join("\n"),
+        (_, Some(ExpectedResult::Tree { files, .. })) => {
             let paths: Vec<_> = files.keys().map(|path| path.as_str()).collect();
             format!("Found {} files\n{}", paths.len(), paths.join("\n"))
         }
-        (_, Some(Expected::Paths { files, .. })) => {
+        (_, Some(ExpectedResult::Paths { files, .. })) => {
             let paths: Vec<_> = files.iter().map(|path| path.as_str()).collect();
             paths.join("\n")
         }

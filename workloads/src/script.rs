@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exam::Asked;
+use crate::exam::ExamQuestion;
 use crate::path::WorkspacePath;
 use crate::tasks::Tasks;
 use clients::Clients;
@@ -328,7 +328,7 @@ pub struct Call {
     /// Whether the recorded agent shows a tab after a line's number, and not an arrow.
     pub numbers_by_tab: bool,
     /// The question of the call, if its answer is scored.
-    pub asked: Option<Asked>,
+    pub asked: Option<ExamQuestion>,
 }
 
 /// A whole workload, ready for replay.
@@ -394,7 +394,7 @@ impl Script {
     }
 
     /// Marks the answer of the last call for scoring.
-    pub(crate) fn ask_last(&mut self, asked: Asked) {
+    pub(crate) fn ask_last(&mut self, asked: ExamQuestion) {
         if let Some(call) = self.calls.last_mut() {
             call.asked = Some(asked);
         }

@@ -119,7 +119,7 @@ pub struct Fill {
 /// How much of a file's initial content is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Known {
+pub enum ContentKnowledge {
     /// The recording shows the whole content.
     Full,
     /// The recording shows a part, or only the name. The size is an estimate.
@@ -133,7 +133,7 @@ pub struct InitialFile {
     /// Its path.
     pub path: WorkspacePath,
     /// How much of its content is known.
-    pub known: Known,
+    pub known: ContentKnowledge,
     /// Its content.
     pub content: TraceContent,
 }
@@ -405,7 +405,7 @@ pub struct CallResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "docs/FORMAT.md explains them")]
-pub enum Why {
+pub enum ChangeCause {
     Exec,
     Vcs,
     Unknown,
@@ -422,7 +422,7 @@ pub struct External {
     /// Its content after the change; `None` if it was removed.
     pub content: Option<TraceContent>,
     /// The cause.
-    pub why: Why,
+    pub why: ChangeCause,
 }
 
 /// A compaction of the agent's context.

@@ -49,15 +49,15 @@ impl Answer {
 
 /// An answer, its request, and whether the kernel has forgotten it.
 #[derive(Debug)]
-struct Held {
+struct AnswerEntry {
     answer: Answer,
     asked: (Ino, Vec<u8>),
     is_free: bool,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    by_ino: HashMap<Ino, Held>,
+struct AnswerTable {
+    by_ino: HashMap<Ino, AnswerEntry>,
     by_name: HashMap<(Ino, Vec<u8>), Ino>,
     order: VecDeque<Ino>,
     bytes: usize,
@@ -67,7 +67,7 @@ struct Kept {
 /// The answers that a process may still read.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    kept: Mutex<Kept>,
+    kept: Mutex<AnswerTable>,
 }
 
 impl Answers {
@@ -104,7 +104,7 @@ impl Answers {
         kept.bytes += answer.text.len();
         kept.order.push_back(answer.ino);
         kept.by_name.insert((dir, name.to_vec()), answer.ino);
-        let held = Held { answer: answer.clone(), asked: (dir, name.to_vec()), is_free: false };
+        let held = AnswerEntry { answer: answer.clone(), asked: (dir, name.to_vec()), is_free: false };
         kept.by_ino.insert(answer.ino, held);
         while let Some(oldest) = kept.order.front().copied()
             && oldest != answer.ino
@@ -129,7 +129,7 @@ impl Answers {
     }
 }
 
-impl Kept {
+impl AnswerTable {
     fn remove(&mut self, ino: Ino) {
         if let Some(held) = self.by_ino.remove(&ino) {
             self.bytes -= held.answer.text.len();

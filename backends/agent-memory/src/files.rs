@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
-    Slow, StatFs, Store, XattrMode, slice,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    SlowCall, StatFs, Store, XattrMode, slice,
 };
 
 use crate::answers::is_answer;
@@ -36,7 +36,7 @@ impl Store for AgentMemory {
         fn sync(&self) -> Result<()>;
         fn wants_close(&self) -> bool;
         fn close(&self, handle: u64, ino: Ino) -> Result<()>;
-        fn is_slow(&self, ino: Ino, call: Slow) -> bool;
+        fn is_slow(&self, ino: Ino, call: SlowCall) -> bool;
         fn attach(&self, kernel: Arc<dyn KernelCache>);
         fn detach(&self);
         fn discard_new(&self);
@@ -163,7 +163,7 @@ impl Store for AgentMemory {
         self.changed(self.files.append(caller, ino, end, data))
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         check_file(ino)?;
         self.changed(self.files.fallocate(caller, ino, how, offset, length))
     }

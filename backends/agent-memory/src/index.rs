@@ -125,7 +125,7 @@ struct IndexedNote {
 
 /// The result of a refresh.
 #[derive(Debug, Default)]
-pub(super) struct Refreshed {
+pub(super) struct RefreshResult {
     /// The change in the number of notes.
     pub(super) notes: i64,
     /// The number of inodes processed.
@@ -150,8 +150,8 @@ pub(super) fn refresh(
     now: Timestamp,
     turn: &mut Vec<i64>,
     batch: usize,
-) -> Result<Refreshed> {
-    let mut done = Refreshed::default();
+) -> Result<RefreshResult> {
+    let mut done = RefreshResult::default();
     expire(db, now)?;
     if turn.is_empty() {
         let mut statement = db.statement(
@@ -265,7 +265,7 @@ fn expand(db: &Db, paths: &PathCache, dir: Ino) -> Result<()> {
     Ok(())
 }
 
-fn remove(db: &Db, ino: Ino, indexed: Option<IndexedNote>, now: Timestamp, done: &mut Refreshed) -> Result<()> {
+fn remove(db: &Db, ino: Ino, indexed: Option<IndexedNote>, now: Timestamp, done: &mut RefreshResult) -> Result<()> {
     let Some(indexed) = indexed else {
         return Ok(());
     };
@@ -278,7 +278,7 @@ fn remove(db: &Db, ino: Ino, indexed: Option<IndexedNote>, now: Timestamp, done:
 }
 
 /// Removes a note from the index, and its vector.
-fn forget_content(db: &Db, id: i64, done: &mut Refreshed) -> Result<()> {
+fn forget_content(db: &Db, id: i64, done: &mut RefreshResult) -> Result<()> {
     db.execute("DELETE FROM memory_embedding WHERE id = ?1", [id])?;
     done.forgotten.push(id);
     forget(db, id)
@@ -344,7 +344,7 @@ fn index(
     now: Timestamp,
     attr: &Attr,
     indexed: Option<IndexedNote>,
-    done: &mut Refreshed,
+    done: &mut RefreshResult,
 ) -> Result<bool> {
     let Some((dir, name)) = found_as(db, paths, attr.ino)? else {
         if let Some(indexed) = indexed {

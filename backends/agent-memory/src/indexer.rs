@@ -308,44 +308,44 @@ impl Drop for Indexer {
 
 /// The memory is closed: the thread has to end.
 #[derive(Debug)]
-struct Closed;
+struct Shutdown;
 
 fn run(index: &Index, woken: &Receiver<()>) {
     let mut followed = 0;
     while sleep(index, woken, followed).is_ok() {
         match follow(index, woken) {
             Ok(last) => followed = last,
-            Err(Closed) => return,
+            Err(Shutdown) => return,
         }
     }
 }
 
 /// Sleeps until something has changed after the change with number `followed`.
-fn sleep(index: &Index, woken: &Receiver<()>, followed: u64) -> std::result::Result<(), Closed> {
+fn sleep(index: &Index, woken: &Receiver<()>, followed: u64) -> std::result::Result<(), Shutdown> {
     loop {
         index.sleeps.store(true, Ordering::SeqCst);
         if index.marked.load(Ordering::SeqCst) != followed {
             index.sleeps.store(false, Ordering::SeqCst);
             return Ok(());
         }
-        woken.recv().map_err(|_| Closed)?;
+        woken.recv().map_err(|_| Shutdown)?;
     }
 }
 
 /// Waits, whatever wakes the thread before.
-fn wait(woken: &Receiver<()>, pause: Duration) -> std::result::Result<(), Closed> {
+fn wait(woken: &Receiver<()>, pause: Duration) -> std::result::Result<(), Shutdown> {
     let until = Instant::now() + pause;
     loop {
         match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(()) => {}
             Err(RecvTimeoutError::Timeout) => return Ok(()),
-            Err(RecvTimeoutError::Disconnected) => return Err(Closed),
+            Err(RecvTimeoutError::Disconnected) => return Err(Shutdown),
         }
     }
 }
 
 /// Indexes and merges until there is nothing left to do; answers the number of the last change.
-fn follow(index: &Index, woken: &Receiver<()>) -> std::result::Result<u64, Closed> {
+fn follow(index: &Index, woken: &Receiver<()>) -> std::result::Result<u64, Shutdown> {
     let mut pace = Pace::new(index.marked.load(Ordering::SeqCst));
     let mut pause = PART;
     loop {

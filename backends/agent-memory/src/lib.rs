@@ -42,7 +42,7 @@ use describe::Stats;
 pub use embedder::{Embedder, EmbeddingState, Embeddings};
 use embeddings::SentenceModel;
 use indexer::{Index, Indexer};
-use meaning::{Meaning, Meant};
+use meaning::{Meaning, QuestionEmbedding};
 pub use metadata::check_ttl;
 use passage::{one_line, shown_name};
 use paths::{DEPTH_MAX, Privacy, Scope};
@@ -442,7 +442,7 @@ impl AgentMemory {
                 // Embed the question before locking the database: it takes milliseconds.
                 let meant = match &*self.index.meaning.read() {
                     Some(meaning) => meaning.ask(&query),
-                    None => Meant::by_text(None),
+                    None => QuestionEmbedding::by_text(None),
                 };
                 self.rows.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
@@ -452,7 +452,7 @@ impl AgentMemory {
                     };
                     let max_tokens = max_tokens.saturating_sub(tokens::count(&unsearched));
                     let (query, notes, meant) = (&*query, self.notes(), &meant);
-                    let asked = question::Asked { query, max_tokens, strategy, now, notes, meant };
+                    let asked = question::Question { query, max_tokens, strategy, now, notes, meant };
                     let found = recall::answer(db, &self.index.paths, &scope, &asked)?;
                     Ok::<_, Failure>(found + &unsearched)
                 })?

@@ -18,7 +18,7 @@ use sqlite::tables::nodes::{self, unsigned};
 use sqlite::tables::{Db, content, first};
 
 use crate::embedder::{Embedder, EmbeddingState};
-use crate::index::Refreshed;
+use crate::index::RefreshResult;
 use crate::paths::{PathCache, Scope};
 use crate::vectors::{Signs, cosine, packed};
 
@@ -56,7 +56,7 @@ struct NoteVectors {
     waiting: BTreeSet<i64>,
 }
 
-struct Shared {
+struct SharedState {
     /// `None` once embedding is to end. Held while the thread reads notes or stores vectors, and not while it embeds.
     files: Mutex<Option<Arc<SqliteStore>>>,
     note_vectors: Mutex<NoteVectors>,
@@ -70,19 +70,19 @@ struct Shared {
 
 /// The embedding thread of an open memory, and its state.
 pub(super) struct Meaning {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 /// A question, with its vector if there is one.
 #[derive(Debug)]
-pub(super) struct Meant {
+pub(super) struct QuestionEmbedding {
     /// How relevance is computed, for the answer's first line.
     pub(super) basis: String,
     /// The question's vector, its model, and the notes whose signs are nearest.
     vector: Option<(Arc<Vec<f32>>, String, Vec<i64>)>,
 }
 
-impl Meant {
+impl QuestionEmbedding {
     /// A question without a vector; the answer shows `why`, if given.
     pub(super) fn by_text(why: Option<&str>) -> Self {
         Self {
@@ -149,7 +149,7 @@ impl Meaning {
         files: Arc<SqliteStore>,
         changes: Arc<AtomicU64>,
     ) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             files: Mutex::new(Some(files)),
             note_vectors: Mutex::new(NoteVectors {
                 state: State::Loading,
@@ -200,7 +200,7 @@ impl Meaning {
     }
 
     /// Applies a refresh of the index. The caller holds the database lock.
-    pub(super) fn take_up(&self, done: &Refreshed) {
+    pub(super) fn take_up(&self, done: &RefreshResult) {
         let mut note_vectors = self.shared.note_vectors.lock();
         // Until the model is loaded there is no state; then all of it is read from the database.
         if !matches!(note_vectors.state, State::Ready(_)) {
@@ -217,17 +217,17 @@ impl Meaning {
     }
 
     /// Embeds a question. The caller must hold no lock, because this takes milliseconds.
-    pub(super) fn ask(&self, query: &str) -> Meant {
+    pub(super) fn ask(&self, query: &str) -> QuestionEmbedding {
         let model = match &self.shared.note_vectors.lock().state {
-            State::Loading => return Meant::by_text(Some("the embedding model is loading")),
-            State::Failed(_) => return Meant::by_text(Some("embedding has failed; see :stats")),
+            State::Loading => return QuestionEmbedding::by_text(Some("the embedding model is loading")),
+            State::Failed(_) => return QuestionEmbedding::by_text(Some("embedding has failed; see :stats")),
             State::Ready(model) => Arc::clone(model),
         };
         let vector = match self.shared.vector(&*model, query) {
             Ok(vector) => vector,
             Err(error) => {
                 tracing::warn!(error, "could not embed a question");
-                return Meant::by_text(Some("the question could not be embedded"));
+                return QuestionEmbedding::by_text(Some("the question could not be embedded"));
             }
         };
         let note_vectors = self.shared.note_vectors.lock();
@@ -238,7 +238,7 @@ impl Meaning {
             _ => format!("by full text and meaning; {missing} of {all} notes have no embedding yet: by full text"),
         };
         let nearest = note_vectors.signs.nearest(&vector, NEAREST_SCOPED);
-        Meant { basis, vector: Some((vector, model.id().to_owned(), nearest)) }
+        QuestionEmbedding { basis, vector: Some((vector, model.id().to_owned(), nearest)) }
     }
 }
 
@@ -256,14 +256,14 @@ impl Drop for Meaning {
 }
 
 /// A note to embed, as it was when it was read.
-struct Wanted {
+struct EmbeddingJob {
     id: i64,
     changed: i64,
     size: i64,
     pieces: Vec<u32>,
 }
 
-impl Shared {
+impl SharedState {
     fn stops(&self) -> bool {
         self.stops.load(Ordering::Acquire)
     }
@@ -366,14 +366,19 @@ impl Shared {
             let vector = has_text.then(|| made.next()).flatten();
             (note, vector.map(|made| packed(made)).unwrap_or_default())
         });
-        let vectors: Vec<(Wanted, Vec<u8>)> = vectors.collect();
+        let vectors: Vec<(EmbeddingJob, Vec<u8>)> = vectors.collect();
         let kept = self.with_files(|files| self.keep(files, model, &vectors));
         kept.transpose().map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Reads the pieces of one batch of the notes.
-    fn read(&self, files: &SqliteStore, model: &dyn Embedder, ids: &[i64]) -> std::result::Result<Vec<Wanted>, String> {
-        let mut wanted: Vec<Wanted> = Vec::new();
+    fn read(
+        &self,
+        files: &SqliteStore,
+        model: &dyn Embedder,
+        ids: &[i64],
+    ) -> std::result::Result<Vec<EmbeddingJob>, String> {
+        let mut wanted: Vec<EmbeddingJob> = Vec::new();
         let mut pieces = 0;
         for id in ids {
             if self.stops() {
@@ -395,13 +400,13 @@ impl Shared {
             if pieces > BATCH_PIECES && !wanted.is_empty() {
                 break;
             }
-            wanted.push(Wanted { id: *id, changed, size, pieces: text });
+            wanted.push(EmbeddingJob { id: *id, changed, size, pieces: text });
         }
         Ok(wanted)
     }
 
     /// Stores vectors of notes that have not changed since they were read.
-    fn keep(&self, files: &SqliteStore, model: &dyn Embedder, vectors: &[(Wanted, Vec<u8>)]) -> Result<()> {
+    fn keep(&self, files: &SqliteStore, model: &dyn Embedder, vectors: &[(EmbeddingJob, Vec<u8>)]) -> Result<()> {
         let db = files.db();
         let kept = db.transaction(|db| {
             let mut kept = Vec::new();

@@ -73,7 +73,7 @@ pub(super) fn whole(body: &str) -> Option<String> {
 
 /// A word to look for in a passage.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SearchWord {
     /// Of its stem.
     pub(super) hash: u32,
     pub(super) weight: f64,
@@ -83,7 +83,7 @@ pub(super) struct Wanted {
 ///
 /// The first one is always among them, because it usually says what the note is about. Then come those with the
 /// largest sum of weights of their words, then those next to the best.
-pub(super) fn telling(body: &str, words: &[Wanted], most: usize) -> String {
+pub(super) fn telling(body: &str, words: &[SearchWord], most: usize) -> String {
     let body = &*without_long_blanks(body.trim());
     let most = most.min(WHOLE_MAX);
     let parts = parts(body, (most / 2).max(PART_MAX).min(most));
@@ -147,7 +147,7 @@ fn without_long_blanks(text: &str) -> Cow<'_, str> {
 }
 
 /// The sum of the weights of the words that a text has.
-fn score(text: &str, wanted: &[Wanted]) -> f64 {
+fn score(text: &str, wanted: &[SearchWord]) -> f64 {
     let mut is_found = vec![false; wanted.len()];
     for word in words::words(text) {
         let hash = hash(&stem(&word));
@@ -239,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(words: &[&str]) -> Vec<Wanted> {
-        let words = words.iter().map(|word| Wanted { hash: hash(&stem(word)), weight: 1.0 });
+    fn wanted(words: &[&str]) -> Vec<SearchWord> {
+        let words = words.iter().map(|word| SearchWord { hash: hash(&stem(word)), weight: 1.0 });
         words.collect()
     }
 

@@ -2,12 +2,12 @@
 
 use fuse::store::Timestamp;
 
-use crate::meaning::Meant;
+use crate::meaning::QuestionEmbedding;
 use crate::request::Strategy;
 
 /// A question and its token budget.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct Question<'a> {
     pub(super) query: &'a str,
     pub(super) max_tokens: u64,
     pub(super) strategy: Strategy,
@@ -15,5 +15,5 @@ pub(super) struct Asked<'a> {
     /// The number of all notes.
     pub(super) notes: u64,
     /// The question's vector and its nearest notes.
-    pub(super) meant: &'a Meant,
+    pub(super) meant: &'a QuestionEmbedding,
 }

@@ -121,12 +121,12 @@ pub(super) struct Qualities {
 
 /// The largest values of the notes of a recall.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Best {
+pub(super) struct Maxima {
     relevance: f64,
     matched: f64,
 }
 
-impl Best {
+impl Maxima {
     /// The largest values of these notes.
     pub(super) fn of(notes: impl Iterator<Item = Qualities>) -> Self {
         notes.fold(Self::default(), |best, note| Self {
@@ -144,7 +144,7 @@ impl Qualities {
     }
 
     /// The sort keys of a strategy, the first one decisive. Larger numbers come first.
-    pub(super) fn rank(self, strategy: Strategy, best: Best) -> [f64; 2] {
+    pub(super) fn rank(self, strategy: Strategy, best: Maxima) -> [f64; 2] {
         let wanted = match strategy {
             Strategy::Balanced => return [0.0, self.balanced()],
             Strategy::Recency => self.recency,
@@ -219,7 +219,7 @@ mod tests {
 
     /// The names of notes in the order of a strategy.
     fn order<const N: usize>(strategy: Strategy, mut notes: [(&'static str, Qualities); N]) -> [&'static str; N] {
-        let best = Best::of(notes.iter().map(|(_, note)| *note));
+        let best = Maxima::of(notes.iter().map(|(_, note)| *note));
         notes.sort_by(|a, b| {
             let (a, b) = (a.1.rank(strategy, best), b.1.rank(strategy, best));
             b.partial_cmp(&a).unwrap()

@@ -15,12 +15,12 @@ use crate::Failure;
 use crate::mean_length::mean_length;
 use crate::meaning::NEAREST;
 use crate::neighbours::Neighbours;
-use crate::passage::Wanted;
+use crate::passage::SearchWord;
 use crate::paths::{PathCache, Scope};
-use crate::question::Asked;
-use crate::ranking::{self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
+use crate::question::Question;
+use crate::ranking::{self, Bm25, CLOSE, Maxima, Qualities, TOWARDS, of_neighbour, recency, relevance};
 use crate::request::Strategy;
-use crate::sections::{self, Relevant};
+use crate::sections::{self, SearchResult};
 use crate::vectors::{cosine, towards};
 use crate::words::{count, hash, length, question, stem};
 
@@ -65,14 +65,14 @@ struct Word {
 }
 
 impl Word {
-    fn wanted(&self) -> Wanted {
-        Wanted { hash: self.hash, weight: self.idf }
+    fn wanted(&self) -> SearchWord {
+        SearchWord { hash: self.hash, weight: self.idf }
     }
 }
 
 /// A note with its score.
 #[derive(Debug)]
-struct Scored {
+struct Candidate {
     id: i64,
     /// BM25.
     words: f64,
@@ -85,7 +85,7 @@ struct Scored {
     qualities: Qualities,
 }
 
-impl Asked<'_> {
+impl Question<'_> {
     /// The most candidates by words.
     fn scored(&self) -> usize {
         let fewest = match self.strategy {
@@ -107,7 +107,7 @@ pub(super) fn answer(
     db: &Db,
     paths: &PathCache,
     scope: &Scope,
-    asked: &Asked<'_>,
+    asked: &Question<'_>,
 ) -> std::result::Result<String, Failure> {
     let bm25 = Bm25 { notes: asked.notes as f64, length: mean_length(db)? };
     let words = read_words(db, scope, asked.query, bm25)?;
@@ -132,13 +132,13 @@ pub(super) fn answer(
     score(&mut notes, asked.meant.vector(), unrelated);
     share(&mut Neighbours::new(db)?, &mut candidates, &mut notes)?;
     notes.retain(|note| note.qualities.relevance > 0.0);
-    let best = Best::of(notes.iter().map(|note| note.qualities));
-    let rank = |note: &Scored| note.qualities.rank(asked.strategy, best);
+    let best = Maxima::of(notes.iter().map(|note| note.qualities));
+    let rank = |note: &Candidate| note.qualities.rank(asked.strategy, best);
     notes.sort_by(|a, b| {
         let (left, right) = (rank(a), rank(b));
         right[0].total_cmp(&left[0]).then(right[1].total_cmp(&left[1])).then(b.id.cmp(&a.id))
     });
-    let relevant = Relevant {
+    let relevant = SearchResult {
         notes: notes.iter().map(|note| note.id).collect(),
         is_limited,
         wanted: words.iter().map(Word::wanted).collect(),
@@ -148,7 +148,7 @@ pub(super) fn answer(
 }
 
 /// Gives every note its relevance; by meaning, once more with the question moved towards the best note.
-fn score(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
+fn score(notes: &mut [Candidate], question: Option<&[f32]>, unrelated: f64) {
     relate(notes, question, unrelated);
     let Some(question) = question else {
         return;
@@ -164,7 +164,7 @@ fn score(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
 }
 
 /// Computes relevance from each note's shares of the best BM25 and of the best cosine.
-fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
+fn relate(notes: &mut [Candidate], question: Option<&[f32]>, unrelated: f64) {
     for note in &mut *notes {
         let packed = note.vector.as_deref();
         note.closeness = question.and_then(|question| cosine(question, packed?));
@@ -180,7 +180,7 @@ fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
 }
 
 /// Lets the most relevant notes share with their neighbours, which may be new candidates.
-fn share(neighbours: &mut Neighbours<'_>, candidates: &mut Candidates<'_>, notes: &mut Vec<Scored>) -> Result<()> {
+fn share(neighbours: &mut Neighbours<'_>, candidates: &mut Candidates<'_>, notes: &mut Vec<Candidate>) -> Result<()> {
     let mut order: Vec<(f64, i64)> = notes
         .iter()
         .map(|note| (note.qualities.relevance, note.id))
@@ -294,11 +294,11 @@ struct Candidates<'a> {
     statement: CachedStatement<'a>,
     words: &'a [Word],
     bm25: Bm25,
-    asked: &'a Asked<'a>,
+    asked: &'a Question<'a>,
 }
 
 impl<'a> Candidates<'a> {
-    fn new(db: &'a Db, words: &'a [Word], bm25: Bm25, asked: &'a Asked<'a>) -> Result<Self> {
+    fn new(db: &'a Db, words: &'a [Word], bm25: Bm25, asked: &'a Question<'a>) -> Result<Self> {
         let statement = db.statement(match asked.meant.model() {
             None => "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1",
             Some(_) => {
@@ -310,7 +310,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.
-    fn read(&mut self, id: i64) -> Result<Option<Scored>> {
+    fn read(&mut self, id: i64) -> Result<Option<Candidate>> {
         let scored = |row: &Row<'_>| {
             let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
             let length = f64::from(length(print));
@@ -321,7 +321,7 @@ impl<'a> Candidates<'a> {
                 matched += counted.min(1.0);
             }
             let changed: i64 = row.get(0)?;
-            Ok(Scored {
+            Ok(Candidate {
                 id,
                 words,
                 length,

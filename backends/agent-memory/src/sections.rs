@@ -9,9 +9,9 @@ use rusqlite::CachedStatement;
 use sqlite::tables::nodes::{signed, unsigned};
 use sqlite::tables::{Db, first};
 
-use crate::passage::{self, Wanted};
+use crate::passage::{self, SearchWord};
 use crate::paths::Scope;
-use crate::question::Asked;
+use crate::question::Question;
 use crate::request::Strategy;
 use crate::search::{Hit, body};
 use crate::{Failure, date};
@@ -37,19 +37,19 @@ const MISSES: usize = 4;
 
 /// The result of a recall's search.
 #[derive(Debug)]
-pub(super) struct Relevant<'a> {
+pub(super) struct SearchResult<'a> {
     /// The ids of notes, the best first.
     pub(super) notes: Vec<i64>,
     /// Whether others may be as relevant.
     pub(super) is_limited: bool,
     /// The words to look for in long notes.
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<SearchWord>,
     /// The words of the question that no note has.
     pub(super) missing: Vec<&'a str>,
 }
 
 /// A note as an answer shows it.
-struct Shown {
+struct NoteEntry {
     hit: Hit,
     heading: String,
     /// Tokens of heading and body, if the body is short enough to be shown whole.
@@ -65,7 +65,7 @@ struct RelativePaths<'a> {
 }
 
 impl RelativePaths<'_> {
-    fn shorten(&mut self, note: &mut Shown) {
+    fn shorten(&mut self, note: &mut NoteEntry) {
         let Some(path_and_rest) = note.heading.strip_prefix("## ") else {
             return;
         };
@@ -102,9 +102,9 @@ fn first_run(path: &str) -> &str {
 
 const SHOWN: &str = "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1";
 
-fn shown(statement: &mut CachedStatement<'_>, paths: &mut RelativePaths<'_>, id: i64) -> Result<Option<Shown>> {
+fn shown(statement: &mut CachedStatement<'_>, paths: &mut RelativePaths<'_>, id: i64) -> Result<Option<NoteEntry>> {
     let mut note = first(statement, [id], |row| {
-        Ok(Shown {
+        Ok(NoteEntry {
             hit: Hit {
                 id,
                 ino: unsigned(row.get(0)?),
@@ -136,10 +136,10 @@ impl Limits {
     /// Notes are cut only where the budget is too small for all of them.
     /// Reads `notes` until it is known, and leaves what it read in `read`.
     fn new(
-        notes: &mut impl Iterator<Item = Result<Option<Shown>>>,
+        notes: &mut impl Iterator<Item = Result<Option<NoteEntry>>>,
         strategy: Strategy,
         budget: u64,
-        read: &mut Vec<Shown>,
+        read: &mut Vec<NoteEntry>,
     ) -> Result<Self> {
         let mut sum = 0;
         let mut days = Days::new(strategy);
@@ -225,11 +225,11 @@ struct Section {
 }
 
 /// Whether any note is marked as changed: mostly none is, since a request first brings the index up to date.
-struct Marked {
+struct ChangeMarks {
     is_any: bool,
 }
 
-impl Marked {
+impl ChangeMarks {
     fn new(db: &Db) -> Result<Self> {
         let any = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
         Ok(Self { is_any: any.is_some() })
@@ -242,7 +242,13 @@ impl Marked {
 }
 
 /// The section of a note; `None` if it is not text, or gone.
-fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted], marked: &Marked) -> Result<Option<Section>> {
+fn section(
+    db: &Db,
+    note: NoteEntry,
+    limits: Limits,
+    wanted: &[SearchWord],
+    marked: &ChangeMarks,
+) -> Result<Option<Section>> {
     let Some(text) = body(db, &note.hit)? else {
         return Ok(None);
     };
@@ -267,8 +273,8 @@ fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted], marked: &Mar
 pub(super) fn write(
     db: &Db,
     scope: &Scope,
-    relevant: &Relevant<'_>,
-    asked: &Asked<'_>,
+    relevant: &SearchResult<'_>,
+    asked: &Question<'_>,
 ) -> std::result::Result<String, Failure> {
     let budget = asked.max_tokens;
     let found = relevant.notes.len();
@@ -309,7 +315,7 @@ pub(super) fn write(
     let mut notes = notes.map(|id| shown(&mut statement, &mut paths, *id));
     let mut read = Vec::new();
     let limits = Limits::new(&mut notes, asked.strategy, left, &mut read)?;
-    let marked = Marked::new(db)?;
+    let marked = ChangeMarks::new(db)?;
     let mut days = Days::new(asked.strategy);
     let (mut shown_notes, mut misses) = (0, 0);
     for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {

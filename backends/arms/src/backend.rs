@@ -105,6 +105,9 @@ pub struct Unavailable {
     pub fix: String,
 }
 
+/// How long a daemon of the harness may take to start or to stop.
+pub const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
+
 /// Where and how a workspace runs.
 #[derive(Clone, Debug)]
 pub struct WorkspaceConfig {
@@ -124,7 +127,7 @@ impl WorkspaceConfig {
     /// A workspace in `dir` for this user alone, whose daemons have 20 seconds to start or to stop. `program` is the
     /// `ctxbench` binary.
     pub fn new(dir: PathBuf, program: PathBuf) -> Self {
-        Self { dir, program, patience: Duration::from_secs(20), cpu: None, allow_other: false }
+        Self { dir, program, patience: DAEMON_PATIENCE, cpu: None, allow_other: false }
     }
 }
 
@@ -561,7 +564,7 @@ pub struct KillHandle {
 
 /// The result of [`KillHandle::kill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Killed {
+pub struct KillResult {
     /// The FUSE connection was aborted.
     pub aborted: bool,
     /// The daemon was killed.
@@ -576,14 +579,14 @@ impl KillHandle {
     }
 
     /// Aborts the connection, kills the daemon and detaches the mount.
-    pub fn kill(&self) -> Killed {
+    pub fn kill(&self) -> KillResult {
         let aborted = self.abort();
         let killed = self.daemon.is_some_and(|pid| send(pid, Signal::KILL).is_ok());
         if let Some((dir, _)) = &self.mount {
             // An error means that nothing is mounted there any more.
             let _ = detach(dir);
         }
-        Killed { aborted, killed }
+        KillResult { aborted, killed }
     }
 }
 

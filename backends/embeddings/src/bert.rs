@@ -78,7 +78,7 @@ struct Prompts {
 }
 
 #[derive(Default, Deserialize)]
-struct Prompted {
+struct PromptConfig {
     #[serde(default)]
     prompts: Prompts,
 }
@@ -236,7 +236,7 @@ impl SentenceModel {
         };
         let path = dir.join("config_sentence_transformers.json");
         let prompts = match path.exists() {
-            true => parse::<Prompted>(&path, &read(&path)?)?.prompts,
+            true => parse::<PromptConfig>(&path, &read(&path)?)?.prompts,
             false => Prompts::default(),
         };
 

@@ -13,7 +13,7 @@ mod products;
 mod wordpiece;
 
 pub use bert::{Config, SentenceModel, SentenceModelError};
-pub use place::{NotInstalled, VARIABLE, find};
+pub use place::{MissingModel, VARIABLE, find};
 
 /// The cosine of two vectors of length 1.
 pub fn cosine(a: &[f32], b: &[f32]) -> f32 {

@@ -11,7 +11,7 @@ const BELOW_TARGET: &str = "embeddings";
 /// No model is installed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no embedding model is installed ({looked}); `make embeddings` installs one (79 MB)")]
-pub struct NotInstalled {
+pub struct MissingModel {
     /// The searched places.
     pub looked: String,
 }
@@ -19,8 +19,8 @@ pub struct NotInstalled {
 /// Finds the model's directory: `CTXBENCH_EMBEDDINGS`, else as installed by `make embeddings`.
 ///
 /// # Errors
-/// [`NotInstalled`].
-pub fn find() -> Result<PathBuf, NotInstalled> {
+/// [`MissingModel`].
+pub fn find() -> Result<PathBuf, MissingModel> {
     // An explicit path has no fallback.
     if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
@@ -28,12 +28,12 @@ pub fn find() -> Result<PathBuf, NotInstalled> {
             return Ok(named);
         }
         let looked = format!("{VARIABLE} names {}, which has no model", named.display());
-        return Err(NotInstalled { looked });
+        return Err(MissingModel { looked });
     }
     let places = targets();
     match places.iter().find(|place| has_model(place)) {
         Some(place) => Ok(place.clone()),
-        None => Err(NotInstalled {
+        None => Err(MissingModel {
             looked: match places.first() {
                 Some(place) => format!("none in {}", place.display()),
                 None => format!("{VARIABLE} is not set"),

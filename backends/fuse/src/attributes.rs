@@ -11,7 +11,7 @@ use crate::counters::{Opcode, Span};
 use crate::front_end::{FrontEnd, MountState, reply_empty};
 use crate::policy::attr_ttl;
 use crate::store::{
-    Attr, Caller, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
+    Attr, Caller, Change, Errno, Kind, NAME_MAX, ROOT, Result, SlowCall, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// The attribute of a mount's root that holds the number of bytes which programs stored through memory maps, or the
@@ -75,13 +75,13 @@ fn may_clear_privileges(
 impl FrontEnd {
     /// Whether getting or setting an attribute is a command to the store that may take long.
     fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
-        name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
+        name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, SlowCall::Xattr)
     }
 
     pub(super) fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
         // `stat` and `fstat` send none.
-        let is_slow = fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead);
+        let is_slow = fh.is_some() && self.store().is_slow(ino.0, SlowCall::SizeForRead);
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match fh {
@@ -159,7 +159,7 @@ impl FrontEnd {
             });
             reply_attr(mounted, span, result, reply);
         };
-        if size.is_some() && fh.is_none() && self.store().is_slow(ino.0, Slow::Resize) {
+        if size.is_some() && fh.is_none() && self.store().is_slow(ino.0, SlowCall::Resize) {
             self.answer(Opcode::Setattr, req, true, answer);
         } else if size.is_some_and(|size| size > 0 || fh.is_some()) {
             self.change_content(Opcode::Setattr, req, ino, answer);

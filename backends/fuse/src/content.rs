@@ -11,7 +11,7 @@ use crate::convert::{allocate, failed};
 use crate::counters::{Opcode, Span};
 use crate::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
 use crate::holes::HoleSearch;
-use crate::store::{Change, Errno, Result, Seek, Slow, Store, StoreError};
+use crate::store::{Change, Errno, Result, Seek, SlowCall, Store, StoreError};
 
 /// The position of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl FrontEnd {
             }
             Ok(handle)
         };
-        let is_slow = writes && !policy.no_open && store.is_slow(ino.0, Slow::Open);
+        let is_slow = writes && !policy.no_open && store.is_slow(ino.0, SlowCall::Open);
         self.answer(Opcode::Open, req, is_slow, move |mounted, mut span| {
             let opened = match policy.no_open {
                 true => Err(Errno::NOSYS.into()),
@@ -76,7 +76,7 @@ impl FrontEnd {
             static BUFFER: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
         }
         let (policy, size) = (self.policy, size as usize);
-        let is_slow = self.store().is_slow(ino.0, Slow::Read { offset, size });
+        let is_slow = self.store().is_slow(ino.0, SlowCall::Read { offset, size });
         self.answer(Opcode::Read, req, is_slow, move |mounted, mut span| {
             BUFFER.with_borrow_mut(|buffer| {
                 buffer.clear();
@@ -144,7 +144,7 @@ impl FrontEnd {
                 }
             }
         };
-        let may_wait = [Slow::Approval, Slow::Change];
+        let may_wait = [SlowCall::Approval, SlowCall::Change];
         if may_wait.iter().any(|call| self.store().is_slow(ino.0, *call)) {
             let data = data.to_vec();
             self.change_content(Opcode::Write, req, ino, move |mounted, span| {
@@ -165,7 +165,7 @@ impl FrontEnd {
             reply.error(failed(&mut span, Errno::NOSYS.into()));
             return;
         }
-        let is_slow = self.store().is_slow(ino.0, Slow::Close);
+        let is_slow = self.store().is_slow(ino.0, SlowCall::Close);
         self.answer(Opcode::Flush, req, is_slow, move |mounted, mut span| {
             let result = span.store(|| mounted.store.close(handle.0, ino.0));
             reply_empty(&mut span, result, reply);
@@ -188,7 +188,7 @@ impl FrontEnd {
 
     pub(super) fn fsync(&self, req: &Request, (ino, handle): (INodeNo, FileHandle), datasync: bool, reply: ReplyEmpty) {
         let policy = self.policy;
-        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        let is_slow = self.store().is_slow(ino.0, SlowCall::Fsync);
         self.answer(Opcode::Fsync, req, is_slow, move |mounted, mut span| {
             let store = &*mounted.store;
             let result = span.store(|| match policy.open_files(store) {

@@ -8,7 +8,7 @@ use fuser::{FileAttr, FileType, INodeNo, ReplyXattr, Request};
 use rustix::fs::FallocateFlags;
 
 use crate::counters::Span;
-use crate::store::{Allocate, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp};
+use crate::store::{Allocation, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp};
 
 /// Counts and logs a failure and converts it to the kernel's error number.
 pub(super) fn failed(span: &mut Span<'_>, error: StoreError) -> fuser::Errno {
@@ -46,16 +46,16 @@ pub(super) fn new_node(kind: Kind, mode: u32, rdev: u32) -> NewNode<'static> {
     NewNode { kind, permissions: permission_bits(mode), rdev, target: &[] }
 }
 
-pub(super) fn allocate(mode: i32) -> Result<Allocate> {
+pub(super) fn allocate(mode: i32) -> Result<Allocation> {
     let flags = FallocateFlags::from_bits(mode as u32).ok_or(Errno::OPNOTSUPP)?;
     let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
     let rest = flags - FallocateFlags::KEEP_SIZE;
     if rest.is_empty() {
-        Ok(Allocate::Reserve { keep_size })
+        Ok(Allocation::Reserve { keep_size })
     } else if rest == FallocateFlags::PUNCH_HOLE && keep_size {
-        Ok(Allocate::PunchHole)
+        Ok(Allocation::PunchHole)
     } else if rest == FallocateFlags::ZERO_RANGE {
-        Ok(Allocate::Zero { keep_size })
+        Ok(Allocation::Zero { keep_size })
     } else {
         Err(Errno::OPNOTSUPP.into())
     }

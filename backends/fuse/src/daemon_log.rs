@@ -121,17 +121,17 @@ impl State {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedState {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 /// Queued lines for a sink that may block.
-struct Queue(Arc<Shared>);
+struct Queue(Arc<SharedState>);
 
 impl Queue {
     fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedState::default());
         let queue = Self(Arc::clone(&shared));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.drain(sink))?;
         Ok(queue)
@@ -160,7 +160,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Writes entries until the process ends.
     fn drain(&self, mut sink: impl Write) {
         let mut state = self.state.lock();

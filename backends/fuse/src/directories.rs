@@ -11,7 +11,7 @@ use crate::counters::{Opcode, Span};
 use crate::front_end::{FrontEnd, reply_empty, reply_opened};
 use crate::names::GENERATION;
 use crate::policy::attr_ttl;
-use crate::store::{DirEntry, Errno, Ino, Kind, Result, Slow};
+use crate::store::{DirEntry, Errno, Ino, Kind, Result, SlowCall};
 
 /// The cookies of `.` and `..`.
 const DOT: u64 = 1;
@@ -117,7 +117,7 @@ impl FrontEnd {
     }
 
     pub(super) fn fsyncdir(&self, req: &Request, ino: INodeNo, datasync: bool, reply: ReplyEmpty) {
-        let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
+        let is_slow = self.store().is_slow(ino.0, SlowCall::Fsync);
         self.answer(Opcode::Fsyncdir, req, is_slow, move |mounted, mut span| {
             let result = span.store(|| mounted.store.fsync(ino.0, datasync));
             reply_empty(&mut span, result, reply);

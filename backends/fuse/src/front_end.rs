@@ -22,7 +22,7 @@ use crate::panics::contain;
 use crate::policy::CachePolicy;
 use crate::request_threads::RequestThreads;
 use crate::slow::SlowThreads;
-use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
+use crate::store::{Attr, Caller, Change, Ino, Kind, Result, SlowCall, Store};
 use crate::watch_events::WatchEvents;
 
 fn without_group_bit(attr: &Attr, is_in_group: impl FnOnce(u32) -> bool) -> Option<u16> {
@@ -303,7 +303,7 @@ impl FrontEnd {
         ino: INodeNo,
         make: impl FnOnce(&MountState, Span<'_>) + Send + 'static,
     ) {
-        let is_slow = self.store().is_slow(ino.0, Slow::Approval);
+        let is_slow = self.store().is_slow(ino.0, SlowCall::Approval);
         self.answer(opcode, req, is_slow, make);
     }
 
@@ -316,7 +316,7 @@ impl FrontEnd {
         make: impl FnOnce(&MountState, Span<'_>) + Send + 'static,
     ) {
         let is_slow = |call| self.store().is_slow(ino.0, call);
-        let is_slow = is_slow(Slow::Approval) || is_slow(Slow::Change);
+        let is_slow = is_slow(SlowCall::Approval) || is_slow(SlowCall::Change);
         self.answer(opcode, req, is_slow, make);
     }
 }

@@ -10,14 +10,14 @@ use parking_lot::Mutex;
 use crate::store::Ino;
 
 #[derive(Debug, Default)]
-struct Held {
+struct InodeReferences {
     lookups: u64,
     orphan: bool,
 }
 
 /// The state of an inode after a forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum ForgetOutcome {
     /// The kernel holds references, or never held one.
     References,
     /// The kernel holds none; the inode has a name.
@@ -29,7 +29,7 @@ pub(crate) enum Left {
 /// The inode table of one mount.
 #[derive(Debug, Default)]
 pub(crate) struct Inodes {
-    held: Mutex<HashMap<Ino, Held>>,
+    held: Mutex<HashMap<Ino, InodeReferences>>,
 }
 
 impl Inodes {
@@ -60,20 +60,20 @@ impl Inodes {
 
     /// Releases `lookups` references; returns the inode's state after it.
     #[must_use]
-    pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> Left {
+    pub(crate) fn forgotten(&self, ino: Ino, lookups: u64) -> ForgetOutcome {
         let mut held = self.held.lock();
         let Some(entry) = held.get_mut(&ino) else {
-            return Left::References;
+            return ForgetOutcome::References;
         };
         entry.lookups = entry.lookups.saturating_sub(lookups);
         if entry.lookups > 0 {
-            return Left::References;
+            return ForgetOutcome::References;
         }
         let orphan = entry.orphan;
         held.remove(&ino);
         match orphan {
-            true => Left::Orphan,
-            false => Left::Name,
+            true => ForgetOutcome::Orphan,
+            false => ForgetOutcome::Name,
         }
     }
 
@@ -105,9 +105,9 @@ mod tests {
         inodes.looked_up(7);
         inodes.looked_up_all(&[7, 8]);
         assert!(!inodes.orphaned(7), "the kernel holds it");
-        assert_eq!(inodes.forgotten(7, 1), Left::References);
-        assert_eq!(inodes.forgotten(7, 1), Left::Orphan);
-        assert_eq!(inodes.forgotten(8, 1), Left::Name);
+        assert_eq!(inodes.forgotten(7, 1), ForgetOutcome::References);
+        assert_eq!(inodes.forgotten(7, 1), ForgetOutcome::Orphan);
+        assert_eq!(inodes.forgotten(8, 1), ForgetOutcome::Name);
         assert_eq!(inodes.len(), 0);
     }
 

@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use crate::convert::{check_name, failed, file_attr, missing, new_node};
 use crate::counters::{Opcode, Span};
 use crate::front_end::{FrontEnd, MountState};
-use crate::inodes::Left;
+use crate::inodes::ForgetOutcome;
 use crate::policy::attr_ttl;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
 
@@ -67,14 +67,14 @@ impl FrontEnd {
         // A forget has no reply, so the panic of `Command::PanicNext` must not hit it.
         let mut span = self.mounted.recorder.start(Opcode::Forget);
         let left = self.mounted.inodes.forgotten(ino.0, lookups);
-        if left != Left::References {
+        if left != ForgetOutcome::References {
             self.mounted.lost_writes.forget(ino.0);
             self.mounted.cookies.forget(ino.0);
         }
         match left {
-            Left::References => {}
-            Left::Name => span.store(|| self.mounted.forget(ino.0)),
-            Left::Orphan => span.store(|| self.mounted.reclaim(ino.0)),
+            ForgetOutcome::References => {}
+            ForgetOutcome::Name => span.store(|| self.mounted.forget(ino.0)),
+            ForgetOutcome::Orphan => span.store(|| self.mounted.reclaim(ino.0)),
         }
     }
 

@@ -262,7 +262,7 @@ fn run_session(
     let unmounter = session.unmount_callable();
     // The first and only value.
     let _ = mounted.notifier.set(session.notifier());
-    store.attach(Arc::new(Cached { notifier: session.notifier(), mounted: Arc::clone(&mounted) }));
+    store.attach(Arc::new(MountCaches { notifier: session.notifier(), mounted: Arc::clone(&mounted) }));
 
     let (events, inbox) = mpsc::channel();
     let ended = events.clone();
@@ -314,12 +314,12 @@ fn run_session(
 }
 
 /// The kernel's caches of one mount.
-struct Cached {
+struct MountCaches {
     notifier: Notifier,
     mounted: Arc<MountState>,
 }
 
-impl KernelCache for Cached {
+impl KernelCache for MountCaches {
     fn invalidate_inode(&self, ino: Ino) {
         if let Err(error) = self.notifier.inval_inode(INodeNo(ino), 0, 0) {
             tracing::debug!(ino, %error, "could not invalidate an inode in the kernel");

@@ -17,18 +17,18 @@ type Work = Box<dyn FnOnce() + Send>;
 /// The threads of one mount.
 #[derive(Clone, Default)]
 pub(super) struct SlowThreads {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
+struct SharedQueue {
+    waiting: Mutex<WorkQueue>,
     more: Condvar,
 }
 
 /// Queued work and idle threads; there is never more work than threads.
 #[derive(Default)]
-struct Waiting {
+struct WorkQueue {
     work: VecDeque<Work>,
     threads: usize,
 }
@@ -59,7 +59,7 @@ impl SlowThreads {
     }
 }
 
-impl Shared {
+impl SharedQueue {
     /// The next work for the calling thread; `None` after [`STAYS`] without any.
     fn next(&self) -> Option<Work> {
         let mut waiting = self.waiting.lock();

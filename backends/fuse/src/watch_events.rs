@@ -23,10 +23,10 @@ use crate::store::Ino;
 const QUEUE: usize = 4096;
 
 /// A changed inode, and a path of it, relative to the root.
-type Changed = (Ino, Vec<u8>);
+type ChangedInode = (Ino, Vec<u8>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     /// The kernel's number of the thread, which is that of its requests; 0 before it makes any.
     thread: AtomicU32,
     raised: AtomicU64,
@@ -38,8 +38,8 @@ struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct WatchEvents {
     /// `None` if the thread could not be started. It starts with the first event.
-    queue: OnceLock<Option<SyncSender<Changed>>>,
-    shared: Arc<Shared>,
+    queue: OnceLock<Option<SyncSender<ChangedInode>>>,
+    shared: Arc<SharedState>,
 }
 
 impl WatchEvents {
@@ -52,7 +52,7 @@ impl WatchEvents {
         }
     }
 
-    fn start(&self, place: &MountEntry) -> Option<SyncSender<Changed>> {
+    fn start(&self, place: &MountEntry) -> Option<SyncSender<ChangedInode>> {
         let (queue, inbox) = sync_channel(QUEUE);
         let (place, shared) = (place.clone(), Arc::clone(&self.shared));
         let thread = std::thread::Builder::new().name("watch-events".to_owned());
@@ -73,7 +73,7 @@ impl WatchEvents {
 
     /// Counts for the control socket; none before the first event.
     pub(super) fn counts(&self) -> Vec<(&'static str, u64)> {
-        let Shared { raised, dropped, failed, .. } = &*self.shared;
+        let SharedState { raised, dropped, failed, .. } = &*self.shared;
         let counts = [("watch_events", raised), ("watch_events_dropped", dropped), ("watch_events_failed", failed)];
         match self.queue.get() {
             None => Vec::new(),
@@ -83,7 +83,7 @@ impl WatchEvents {
 }
 
 /// Raises events until the mount ends.
-fn run(place: &MountEntry, inbox: &Receiver<Changed>, shared: &Shared) {
+fn run(place: &MountEntry, inbox: &Receiver<ChangedInode>, shared: &SharedState) {
     if leave_descriptors().is_err() {
         // Later events are dropped, and counted.
         return;

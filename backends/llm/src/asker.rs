@@ -9,7 +9,7 @@ use models::{Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, R
 use parking_lot::Mutex;
 
 use crate::LogFile;
-use crate::flight::Failed;
+use crate::flight::Failure;
 
 /// The most bytes of a request's messages. No supported model accepts more.
 pub(super) const QUESTION_MAX: usize = 256 * 1024;
@@ -151,7 +151,7 @@ impl Asker {
         what: &str,
         request: &Request,
         cancel: &Cancel,
-    ) -> Result<Reply, Failed> {
+    ) -> Result<Reply, Failure> {
         let messages = request.messages.iter();
         let length: usize = messages.map(|message| message.content.len()).sum();
         if length > QUESTION_MAX {
@@ -196,10 +196,10 @@ impl Asker {
     }
 
     /// Logs a failure and returns it.
-    pub(super) fn refuse(&self, purpose: Purpose, what: &str, errno: Errno, reason: String) -> Failed {
+    pub(super) fn refuse(&self, purpose: Purpose, what: &str, errno: Errno, reason: String) -> Failure {
         self.log(&format!("{} {what} FAILED: {reason}", purpose.name()));
         tracing::warn!("{} {what}: {reason}", purpose.name());
-        Failed { errno, reason }
+        Failure { errno, reason }
     }
 
     fn count(&self, purpose: Purpose, reply: &Reply) {

@@ -20,24 +20,24 @@ const COMES_BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// A failure that several waiting calls can return.
 #[derive(Clone, Debug)]
-pub(super) struct Failed {
+pub(super) struct Failure {
     pub(super) errno: Errno,
     pub(super) reason: String,
 }
 
-impl From<Failed> for StoreError {
-    fn from(failed: Failed) -> Self {
+impl From<Failure> for StoreError {
+    fn from(failed: Failure) -> Self {
         StoreError::storage(failed.errno, failed.reason)
     }
 }
 
-impl From<StoreError> for Failed {
+impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self { errno: error.errno, reason: error.to_string() }
     }
 }
 
-type Outcome<T> = std::result::Result<T, Failed>;
+type Outcome<T> = std::result::Result<T, Failure>;
 
 /// Work in flight, by key.
 #[derive(Debug)]
@@ -130,13 +130,13 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
     ) {
         let landing =
-            Landing { flights: Arc::clone(self), key: key.clone(), flight: Arc::clone(flight), outcome: None };
+            DeliveryGuard { flights: Arc::clone(self), key: key.clone(), flight: Arc::clone(flight), outcome: None };
         let spawned = std::thread::Builder::new().name("ask".to_owned()).spawn(move || {
             let mut landing = landing;
             landing.outcome = Some(work(&landing.flight.cancel));
         });
         if let Err(error) = spawned {
-            // The closure dropped its `Landing`, which has delivered a failure.
+            // The closure dropped its `DeliveryGuard`, which has delivered a failure.
             tracing::error!(%error, "could not start a thread to ask the model");
         }
     }
@@ -215,17 +215,17 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
 }
 
 /// Delivers the outcome to all waiting calls, even if the work panics.
-struct Landing<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> {
+struct DeliveryGuard<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> {
     flights: Arc<Flights<K, T>>,
     key: K,
     flight: Arc<Flight<T>>,
     outcome: Option<Outcome<T>>,
 }
 
-impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for Landing<K, T> {
+impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for DeliveryGuard<K, T> {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| {
-            Err(Failed { errno: Errno::IO, reason: "the thread that asks the model has failed".to_owned() })
+            Err(Failure { errno: Errno::IO, reason: "the thread that asks the model has failed".to_owned() })
         });
         {
             let mut running = self.flights.running.lock();
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn every_waiting_caller_gets_a_failure_or_a_panic() {
         let flights: Arc<Flights<u64, u64>> = Arc::default();
-        let failed = flights.join(1, |_| Err(Failed { errno: Errno::TIMEDOUT, reason: "late".to_owned() }));
+        let failed = flights.join(1, |_| Err(Failure { errno: Errno::TIMEDOUT, reason: "late".to_owned() }));
         assert_eq!(failed.unwrap_err().errno, Errno::TIMEDOUT);
         let failed = flights.join(1, |_| panic!("on purpose"));
         assert_eq!(failed.unwrap_err().errno, Errno::IO);

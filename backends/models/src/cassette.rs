@@ -297,9 +297,9 @@ mod tests {
     use super::*;
     use crate::{Message, Role};
 
-    struct Upper;
+    struct UpperCaseModel;
 
-    impl Model for Upper {
+    impl Model for UpperCaseModel {
         fn name(&self) -> &str {
             "upper"
         }
@@ -329,7 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.jsonl");
         for _ in 0..2 {
-            let recorder = Recorder::open(Box::new(Upper), &path, "test").unwrap();
+            let recorder = Recorder::open(Box::new(UpperCaseModel), &path, "test").unwrap();
             let live = recorder.complete(&request("a"), &Cancel::default());
             assert_eq!(live.unwrap().origin, Origin::Live);
         }
@@ -354,19 +354,19 @@ mod tests {
 
     #[test]
     fn another_models_recording_is_not_added_to() {
-        struct Lower;
-        impl Model for Lower {
+        struct LowerCaseModel;
+        impl Model for LowerCaseModel {
             fn name(&self) -> &str {
                 "lower"
             }
             fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
-                Upper.complete(request, cancel)
+                UpperCaseModel.complete(request, cancel)
             }
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.jsonl");
-        Recorder::open(Box::new(Upper), &path, "test").unwrap();
-        let refused = Recorder::open(Box::new(Lower), &path, "test").map(|_| ());
+        Recorder::open(Box::new(UpperCaseModel), &path, "test").unwrap();
+        let refused = Recorder::open(Box::new(LowerCaseModel), &path, "test").map(|_| ());
         let refused = refused.unwrap_err().to_string();
         for part in ["c.jsonl", "answers of upper", "answers of lower"] {
             assert!(refused.contains(part), "{refused}");

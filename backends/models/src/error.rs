@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use network::Redirected;
+use network::RedirectError;
 
 /// Why a request has no answer. No variant holds an API key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum ModelError {
         /// The server's URL.
         url: String,
         /// The place that it names.
-        to: Redirected,
+        to: RedirectError,
     },
     /// The server cannot be reached.
     #[error(

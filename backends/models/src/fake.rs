@@ -57,11 +57,11 @@ pub enum Behaviour {
 #[derive(Debug)]
 pub struct FakeServer {
     port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     /// The first behaviour is for the next request; the last one repeats.
     script: Mutex<Vec<Behaviour>>,
     requests: Mutex<Vec<Value>>,
@@ -77,7 +77,7 @@ impl FakeServer {
     pub fn start(script: Vec<Behaviour>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             script: Mutex::new(script),
             requests: Mutex::default(),
             headers: Mutex::default(),
@@ -133,7 +133,7 @@ impl Drop for FakeServer {
     }
 }
 
-impl Shared {
+impl SharedState {
     fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         let mut head = String::new();

@@ -254,9 +254,9 @@ mod tests {
     use super::*;
     use crate::{Finish, Message, Origin, Role, Timing, Usage};
 
-    struct Ten;
+    struct TenTokenModel;
 
-    impl Model for Ten {
+    impl Model for TenTokenModel {
         fn name(&self) -> &str {
             "ten"
         }
@@ -288,7 +288,7 @@ mod tests {
     fn stops_at_the_budget_of_tokens_and_of_dollars() {
         for (tokens, dollars) in [(Some(20), None), (None, Some(20.0))] {
             let budget = Budget { tokens, dollars };
-            let meter = Meter::new(Box::new(Ten), Some(DEAR), budget, 1);
+            let meter = Meter::new(Box::new(TenTokenModel), Some(DEAR), budget, 1);
             assert!(ask(&meter).is_ok() && ask(&meter).is_ok());
             let spent = ask(&meter).unwrap_err();
             assert!(matches!(spent, ModelError::BudgetSpent { .. }), "{spent}");
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn no_more_run_at_once_than_may_and_the_wait_is_counted() {
         let queue = || {
-            let meter = Meter::new(Box::new(Ten), None, Budget::default(), 1);
+            let meter = Meter::new(Box::new(TenTokenModel), None, Budget::default(), 1);
             let started = Instant::now();
             std::thread::scope(|scope| {
                 for _ in 0..3 {
@@ -318,9 +318,9 @@ mod tests {
     }
 
     /// Times out at every request, but panics at the first one if its flag is false.
-    struct Stuck(AtomicBool);
+    struct StuckModel(AtomicBool);
 
-    impl Model for Stuck {
+    impl Model for StuckModel {
         fn name(&self) -> &str {
             "stuck"
         }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_request_that_panics_gives_its_place_back() {
-        let stuck = Stuck(AtomicBool::new(false));
+        let stuck = StuckModel(AtomicBool::new(false));
         let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1).with_patience(Duration::from_secs(1));
         let panicked = std::thread::scope(|scope| scope.spawn(|| ask(&meter)).join());
         assert!(panicked.is_err());
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn waiting_for_the_model_is_part_of_the_patience() {
-        let stuck = Stuck(AtomicBool::new(true));
+        let stuck = StuckModel(AtomicBool::new(true));
         let patience = Duration::from_secs(2);
         let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1).with_patience(patience);
         let started = Instant::now();
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_question_that_was_asked_counts_whatever_came_of_it() {
-        let stuck = Stuck(AtomicBool::new(true));
+        let stuck = StuckModel(AtomicBool::new(true));
         let budget = Budget { tokens: Some(1), dollars: None };
         let meter = Meter::new(Box::new(stuck), Some(DEAR), budget, 1).with_patience(Duration::from_secs(1));
         let request = request("stuck");
@@ -380,13 +380,13 @@ mod tests {
     fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
         let limited = Budget { tokens: None, dollars: Some(20.0) };
         let (dearer, cancel) = (request("dearer"), Cancel::default());
-        let meter = Meter::new(Box::new(Ten), Some(DEAR), limited, 1);
+        let meter = Meter::new(Box::new(TenTokenModel), Some(DEAR), limited, 1);
         let refused = meter.complete(&dearer, &cancel).unwrap_err();
         assert!(refused.to_string().contains("dearer") && refused.to_string().contains("of ten"));
         ask(&meter).unwrap();
 
         // Without a limit the request is sent, and its unknown cost is not counted.
-        let meter = Meter::new(Box::new(Ten), Some(DEAR), Budget::default(), 1);
+        let meter = Meter::new(Box::new(TenTokenModel), Some(DEAR), Budget::default(), 1);
         meter.complete(&dearer, &cancel).unwrap();
         assert_eq!((meter.dollars(), meter.totals().prompt_tokens), (Some(0.0), 7));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use network::{BodyError, Redirected, is_loopback, limits, read_body, read_start, refuse_plain_key};
+use network::{BodyError, RedirectError, is_loopback, limits, read_body, read_start, refuse_plain_key};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
@@ -89,7 +89,7 @@ struct Failure {
 }
 
 /// The content of an error response.
-struct Said {
+struct ErrorReply {
     text: String,
     refuses: Option<Parameter>,
 }
@@ -148,7 +148,7 @@ impl OpenAi {
             if status == StatusCode::NOT_FOUND {
                 return Ok(None);
             }
-            if let Some(redirected) = Redirected::of(&response) {
+            if let Some(redirected) = RedirectError::of(&response) {
                 return Err(self.redirected(redirected));
             }
             if !status.is_success() {
@@ -190,7 +190,7 @@ impl OpenAi {
         ModelError::NoSuchModel { model: model.to_owned(), url: self.config.base_url.clone(), known }
     }
 
-    fn redirected(&self, to: Redirected) -> ModelError {
+    fn redirected(&self, to: RedirectError) -> ModelError {
         ModelError::Redirected { url: self.config.base_url.clone(), to }
     }
 
@@ -220,7 +220,7 @@ impl OpenAi {
     }
 
     /// Reads an error response.
-    async fn said(&self, response: Response) -> Said {
+    async fn said(&self, response: Response) -> ErrorReply {
         let bytes = read_start(response, limits::ERROR.within(self.config.timeout)).await;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let refuses = Parameter::refused_by(&text);
@@ -232,10 +232,10 @@ impl OpenAi {
         let text = message.unwrap_or(text);
         let text = self.scrub(&text.split_whitespace().collect::<Vec<_>>().join(" "));
         let text = text.chars().take(SAID_MAX).collect();
-        Said { text, refuses }
+        ErrorReply { text, refuses }
     }
 
-    fn status_error(&self, status: StatusCode, said: Said) -> Failure {
+    fn status_error(&self, status: StatusCode, said: ErrorReply) -> Failure {
         let url = self.config.base_url.clone();
         let refuses = said.refuses.filter(|_| status == StatusCode::BAD_REQUEST);
         let said = said.text;
@@ -318,7 +318,7 @@ impl OpenAi {
             .await;
         let mut response = sent.map_err(|error| passing(self.unsent(&error)))?;
         let status = response.status();
-        if let Some(redirected) = Redirected::of(&response) {
+        if let Some(redirected) = RedirectError::of(&response) {
             return Err(failed(self.redirected(redirected), None));
         }
         if !status.is_success() {

@@ -148,8 +148,8 @@ mod tests {
         let hash = request.hash();
         assert_eq!(hash.len(), 64);
         assert_eq!(hash, request.clone().hash());
-        type Alter = fn(&mut Request);
-        let alterations: [Alter; 6] = [
+        type Alteration = fn(&mut Request);
+        let alterations: [Alteration; 6] = [
             |request| request.model.push('2'),
             |request| request.messages[0].content.push('!'),
             |request| request.temperature = 0.5,

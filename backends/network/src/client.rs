@@ -12,14 +12,14 @@ use url::Host;
 #[error(
     "it redirects ({status}) to {host}, and redirects are not followed (if you trust that host, give its address instead)"
 )]
-pub struct Redirected {
+pub struct RedirectError {
     /// The HTTP status.
     pub status: u16,
     /// The host of the location, with its port; the rest of a location may hold secrets.
     pub host: String,
 }
 
-impl Redirected {
+impl RedirectError {
     /// The redirect that an answer is; `None` for another answer.
     pub fn of(response: &Response) -> Option<Self> {
         let status = response.status().as_u16();

@@ -6,7 +6,7 @@ mod client;
 pub mod limits;
 
 pub use body::{BodyError, read_body, read_start};
-pub use client::{Redirected, client, is_loopback, refuse_plain_key};
+pub use client::{RedirectError, client, is_loopback, refuse_plain_key};
 pub use limits::BodyLimit;
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ async fn a_redirect_is_not_followed_and_names_its_host() {
                 "HTTP/1.1 {status} Go\r\nLocation: http://user:secret@{to}/path?token=secret\r\nContent-Length: 0\r\n\r\n"
             );
         });
-        let redirected = Redirected::of(&get(&url).await).unwrap();
+        let redirected = RedirectError::of(&get(&url).await).unwrap();
         assert_eq!((redirected.status, &redirected.host), (status, &to.to_string()));
         assert!(!redirected.to_string().contains("secret"));
     }
@@ -108,7 +108,7 @@ async fn an_answer_with_another_status_is_not_a_redirect() {
         let url = serve(move |mut stream| {
             let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
         });
-        assert_eq!(Redirected::of(&get(&url).await), None, "{status}");
+        assert_eq!(RedirectError::of(&get(&url).await), None, "{status}");
     }
 }
 

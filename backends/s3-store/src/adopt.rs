@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use fuse::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
-use s3::merge::Merged;
+use s3::merge::MergeResult;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 use sqlite::tables::{Db, content, names, nodes, xattrs};
 use sqlite::{HEAD, SqliteStore};
@@ -14,7 +14,7 @@ use crate::tables::{self, Placeholders};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]
-pub(super) struct Adopted {
+pub(super) struct AdoptedChanges {
     /// Inodes whose attributes or content changed.
     pub(super) inodes: BTreeSet<Ino>,
     /// Names that came, went, or name something else.
@@ -33,7 +33,7 @@ pub(super) struct Adopted {
     placeholders: BTreeMap<Ino, Option<bool>>,
 }
 
-impl Adopted {
+impl AdoptedChanges {
     /// Adds the changes of a later commit.
     pub(super) fn add(&mut self, later: Self) {
         self.inodes.extend(later.inodes);
@@ -71,7 +71,7 @@ impl Adopted {
     }
 }
 
-struct Adopting<'a> {
+struct Adoption<'a> {
     db: &'a Db,
     store: &'a SqliteStore,
     caller: &'a Caller,
@@ -85,8 +85,8 @@ struct Adopting<'a> {
     made: HashSet<Ino>,
     /// The inodes of the nodes that were asked for so far.
     inos: RefCell<HashMap<NodeId, Ino>>,
-    merged: &'a Merged,
-    out: Adopted,
+    merged: &'a MergeResult,
+    out: AdoptedChanges,
 }
 
 /// Applies a merge to the working copy. `base` contains the merged commit already; differences from it are journalled.
@@ -96,9 +96,9 @@ pub(super) fn adopt(
     caller: &Caller,
     base: &Tree,
     before: &BTreeMap<NodeId, Content>,
-    merged: &Merged,
-) -> Result<Adopted> {
-    let mut adopting = Adopting {
+    merged: &MergeResult,
+) -> Result<AdoptedChanges> {
+    let mut adopting = Adoption {
         db,
         store,
         caller,
@@ -108,7 +108,7 @@ pub(super) fn adopt(
         made: HashSet::new(),
         inos: RefCell::default(),
         merged,
-        out: Adopted::default(),
+        out: AdoptedChanges::default(),
     };
     tables::adopting(db, |_| adopting.run())?;
     adopting.journal()?;
@@ -116,7 +116,7 @@ pub(super) fn adopt(
     Ok(adopting.out)
 }
 
-impl Adopting<'_> {
+impl Adoption<'_> {
     fn run(&mut self) -> Result<()> {
         for (id, fork) in &self.merged.forks {
             if let Some(ino) = tables::ino_of(self.db, *id)? {

@@ -9,24 +9,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use fuse::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
-use s3::merge::{MERGE_MAX, Merged, Needs};
-use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
+use s3::merge::{MERGE_MAX, MergeResult, MissingChunks};
+use s3::replica::{Head, LocalChanges, MergeWork, Replica, ReplicaError, Writer};
 use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
 use sqlite::SqliteStore;
 use sqlite::tables::{Db, held, nodes};
 
-use crate::adopt::{Adopted, adopt};
+use crate::adopt::{AdoptedChanges, adopt};
 use crate::notes::{Batch, Note};
 use crate::power_loss;
 use crate::tables::{self, Advance, LostEnd, Placeholders};
-use crate::unread::{Arrived, Unread};
+use crate::unread::{ArrivedVersions, UnreadVersions};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;
 
 /// A file as [`Cache::local`] read it; it is uploaded afterwards.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct FileStamp {
     pub(super) ino: Ino,
     pub(super) ctime: i64,
 }
@@ -49,13 +49,13 @@ pub(super) struct Cache {
     /// Acknowledged commits that the tables do not have yet. If they never get them, the next session finds the commits
     /// in the log and knows them by their nonces.
     unsaved: Vec<Advance>,
-    seen: HashMap<NodeId, Seen>,
+    seen: HashMap<NodeId, FileStamp>,
     /// Content of long files by inode and ctime, hashed without the lock; `None` if the file cannot be read.
     pub(super) hashed: HashMap<Ino, (i64, Option<Content>)>,
     /// The invalidations that the kernel needs for the last adopted commits.
-    pub(super) adopted: Adopted,
+    pub(super) adopted: AdoptedChanges,
     /// Notes what adopted commits bring, once programs can have edits in progress.
-    pub(super) unread: Option<Arc<Unread>>,
+    pub(super) unread: Option<Arc<UnreadVersions>>,
 }
 
 fn failed(error: StoreError) -> ReplicaError {
@@ -100,7 +100,7 @@ impl Cache {
             unsaved: Vec::new(),
             seen: HashMap::new(),
             hashed: HashMap::new(),
-            adopted: Adopted::default(),
+            adopted: AdoptedChanges::default(),
             unread: None,
         })
     }
@@ -189,11 +189,11 @@ impl Replica for Cache {
         self.intents.clone()
     }
 
-    fn local(&mut self, nonce: [u8; 16]) -> std::result::Result<Local, ReplicaError> {
+    fn local(&mut self, nonce: [u8; 16]) -> std::result::Result<LocalChanges, ReplicaError> {
         self.mend_lost().map_err(failed)?;
         let store = Arc::clone(&self.store);
         if tables::is_clean(&store.db()).map_err(failed)? {
-            return Ok(Local::default());
+            return Ok(LocalChanges::default());
         }
         let mut attempts = 0;
         loop {
@@ -274,7 +274,7 @@ impl Replica for Cache {
         head: Head,
         theirs: &Changes,
         merge: &mut MergeWork<'_>,
-    ) -> std::result::Result<std::result::Result<(), Needs>, ReplicaError> {
+    ) -> std::result::Result<std::result::Result<(), MissingChunks>, ReplicaError> {
         // A commit that was sent for the number of this one is not in the log.
         self.mend_lost().map_err(failed)?;
         let store = Arc::clone(&self.store);
@@ -293,8 +293,8 @@ impl Replica for Cache {
             self.hash_ahead(&long).map_err(failed)?;
             attempts += 1;
         };
-        let (mut adopted, mut arrived) = (Adopted::default(), Arrived::default());
-        let done: Result<std::result::Result<(), Needs>> = db.transaction(|db| {
+        let (mut adopted, mut arrived) = (AdoptedChanges::default(), ArrivedVersions::default());
+        let done: Result<std::result::Result<(), MissingChunks>> = db.transaction(|db| {
             self.save_in(db)?;
             let local = self.read_local(db, false)?.local.without_unreadable(&self.base, theirs);
             let local = local.map_err(|error| StoreError::storage(Errno::IO, error))?;
@@ -307,7 +307,7 @@ impl Replica for Cache {
             let owner = Caller { now: Timestamp::now(), ..self.owner };
             adopted = adopt(db, &store, &owner, &self.base, &before, &merged)?;
             if self.unread.is_some() {
-                arrived = Unread::arrived(db, &self.base, &before, &merged, head.number)?;
+                arrived = UnreadVersions::arrived(db, &self.base, &before, &merged, head.number)?;
             }
             Ok(Ok(()))
         });
@@ -375,7 +375,12 @@ impl Cache {
         Ok(())
     }
 
-    fn merge(&self, db: &Db, ours: &Changes, merge: &mut MergeWork<'_>) -> Result<std::result::Result<Merged, Needs>> {
+    fn merge(
+        &self,
+        db: &Db,
+        ours: &Changes,
+        merge: &mut MergeWork<'_>,
+    ) -> Result<std::result::Result<MergeResult, MissingChunks>> {
         let mut read = |id: NodeId| -> std::result::Result<Option<Bytes>, ReplicaError> {
             let found = (|| {
                 let Some(ino) = tables::ino_of(db, id)? else {
@@ -411,7 +416,7 @@ impl Cache {
     }
 
     /// The content that the working copy has now of the files that the merge changes.
-    fn current(&self, ours: &Changes, merged: &Merged) -> BTreeMap<NodeId, Content> {
+    fn current(&self, ours: &Changes, merged: &MergeResult) -> BTreeMap<NodeId, Content> {
         let forks: HashMap<NodeId, NodeId> = merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
         let forked: HashSet<NodeId> = merged.forks.iter().map(|(id, _)| *id).collect();
         let of = |id: &NodeId| {

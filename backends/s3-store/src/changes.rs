@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use fuse::store::{Attr, Errno, Ino, Kind, Result, Seek, Store, StoreError};
-use s3::replica::Local;
+use s3::replica::LocalChanges;
 use s3::tree::{Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place};
 use sqlite::tables::{Db, held, names, nodes, xattrs};
 
-use crate::cache::{Cache, Seen};
+use crate::cache::{Cache, FileStamp};
 use crate::tables;
 
 /// Bytes of small files that a commit takes up at once.
@@ -45,9 +45,9 @@ fn chunk_without_bytes(db: &Db, attr: &Attr, at: u64) -> Result<Option<Chunk>> {
 struct Reader<'a> {
     db: &'a Db,
     cache: &'a Cache,
-    local: Local,
+    local: LocalChanges,
     room: usize,
-    seen: HashMap<NodeId, Seen>,
+    seen: HashMap<NodeId, FileStamp>,
     /// Inodes that got their identity here.
     identified: Vec<Ino>,
     /// Long files are left out that are not hashed yet.
@@ -143,7 +143,7 @@ impl Reader<'_> {
     }
 
     fn content(&mut self, id: NodeId, attr: &Attr) -> Result<Content> {
-        let seen = Seen { ino: attr.ino, ctime: attr.ctime.0 };
+        let seen = FileStamp { ino: attr.ino, ctime: attr.ctime.0 };
         self.seen.insert(id, seen);
         let before = self.cache.base.node(id).and_then(Node::content);
         let mut content = match self.cache.hashed.get(&attr.ino) {
@@ -222,11 +222,11 @@ impl Cache {
     }
 
     /// Reads the local changes in the transaction that `db` has open.
-    pub(super) fn read_local(&self, db: &Db, is_brief: bool) -> Result<Read> {
+    pub(super) fn read_local(&self, db: &Db, is_brief: bool) -> Result<ChangeSet> {
         let mut reader = Reader {
             db,
             cache: self,
-            local: Local::default(),
+            local: LocalChanges::default(),
             room: INLINE_TOTAL,
             seen: HashMap::new(),
             identified: Vec::new(),
@@ -242,14 +242,14 @@ impl Cache {
         for (parent, name) in names {
             reader.name(parent, &name)?;
         }
-        Ok(Read { local: reader.local, seen: reader.seen, identified: reader.identified, long: reader.long })
+        Ok(ChangeSet { local: reader.local, seen: reader.seen, identified: reader.identified, long: reader.long })
     }
 }
 
 /// The changes that a reader found.
-pub(super) struct Read {
-    pub(super) local: Local,
-    pub(super) seen: HashMap<NodeId, Seen>,
+pub(super) struct ChangeSet {
+    pub(super) local: LocalChanges,
+    pub(super) seen: HashMap<NodeId, FileStamp>,
     /// Inodes that got their identity here, from this session.
     pub(super) identified: Vec<Ino>,
     /// Long files that have to be hashed first.

@@ -19,12 +19,12 @@ const AT_ONCE: usize = 32;
 /// The result of a download, for every caller that waits for it.
 type Outcome = std::result::Result<(), (Errno, String)>;
 
-type Running<K> = Mutex<HashMap<K, watch::Receiver<Option<Outcome>>>>;
+type DownloadMap<K> = Mutex<HashMap<K, watch::Receiver<Option<Outcome>>>>;
 
 /// Downloads under way, by what they fetch.
 #[derive(Debug)]
 pub(super) struct Downloads<K> {
-    running: Arc<Running<K>>,
+    running: Arc<DownloadMap<K>>,
     permits: Arc<Semaphore>,
 }
 
@@ -35,9 +35,9 @@ impl<K> Default for Downloads<K> {
 }
 
 /// Removes a download when it ends, however it does.
-struct Ended<K: Eq + Hash>(Arc<Running<K>>, K);
+struct DownloadGuard<K: Eq + Hash>(Arc<DownloadMap<K>>, K);
 
-impl<K: Eq + Hash> Drop for Ended<K> {
+impl<K: Eq + Hash> Drop for DownloadGuard<K> {
     fn drop(&mut self) {
         self.0.lock().remove(&self.1);
     }
@@ -73,7 +73,7 @@ impl<K: Eq + Hash + Clone + Send + 'static> Downloads<K> {
         }
         let (sender, outcome) = watch::channel(None);
         running.insert(key.clone(), outcome.clone());
-        let ended = Ended(Arc::clone(&self.running), key);
+        let ended = DownloadGuard(Arc::clone(&self.running), key);
         let permits = Arc::clone(&self.permits);
         runtime.spawn(async move {
             // The semaphore is never closed.

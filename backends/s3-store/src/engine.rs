@@ -17,10 +17,10 @@ use s3::session::{Contact, Session, SessionError};
 use s3::tree::{Body, Name, NodeId, ROOT, Tree};
 use tokio::sync::Notify;
 
-use crate::adopt::Adopted;
+use crate::adopt::AdoptedChanges;
 use crate::cache::Cache;
 use crate::failure::LastFailure;
-use crate::invalidation::Stale;
+use crate::invalidation::StaleEntries;
 use crate::link::{Link, Log};
 use crate::mirroring::Mirror;
 use crate::tables;
@@ -45,8 +45,8 @@ const SLOWEST: u64 = 512 << 10;
 /// How long the end of a mount may be put off by a checkpoint.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(5);
 
-type Done = Result<(), (Errno, String)>;
-type Answer = SyncSender<Done>;
+type SyncResult = Result<(), (Errno, String)>;
+type Answer = SyncSender<SyncResult>;
 
 enum Job {
     /// Commit the current journal.
@@ -80,7 +80,7 @@ impl Engine {
         let now = Instant::now();
         let mirror_due = mirror.as_ref().filter(|it| !it.is_current(cache.head()));
         let mirror_due = mirror_due.map(|_| now + MIRROR_AFTER);
-        let mut running = Running {
+        let mut running = EngineState {
             inner: Arc::clone(&inner),
             contact,
             checkpoint: cache.head().number,
@@ -163,7 +163,7 @@ impl Engine {
     }
 }
 
-struct Running {
+struct EngineState {
     inner: Arc<Inner>,
     cache: Cache,
     contact: Contact,
@@ -199,7 +199,7 @@ fn nowhere(files: &[String]) -> SessionError {
     s3::replica::ReplicaError(reason).into()
 }
 
-impl Running {
+impl EngineState {
     fn run(&mut self, inbox: &Receiver<Job>) {
         loop {
             let now = Instant::now();
@@ -453,7 +453,7 @@ impl Running {
             tracing::warn!(%error, "no inotify event is raised for a change of another host");
             Vec::new()
         });
-        let stale = Stale {
+        let stale = StaleEntries {
             watched,
             inodes: adopted.inodes.into_iter().collect(),
             names: adopted.names.into_iter().collect(),
@@ -467,7 +467,7 @@ impl Running {
 
     /// The changed inodes that a program may watch, and new names in directories that it may watch, with their paths.
     /// Directories come first: their events tell of a change if the others are dropped.
-    fn watched(&self, adopted: &Adopted) -> Result<Vec<(Ino, Vec<u8>)>, StoreError> {
+    fn watched(&self, adopted: &AdoptedChanges) -> Result<Vec<(Ino, Vec<u8>)>, StoreError> {
         let kernel = &self.inner.kernel;
         let (base, store) = (&self.cache.base, &self.inner.store);
         let mut watched = BTreeMap::new();

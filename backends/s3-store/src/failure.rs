@@ -23,7 +23,7 @@ impl LastFailure {
 
 #[cfg(test)]
 mod tests {
-    use s3::session::Broken;
+    use s3::session::BrokenLog;
 
     use super::*;
 
@@ -33,7 +33,7 @@ mod tests {
         let mut last = LastFailure::default();
         assert!(last.is_other(&unknown("PUT a")));
         assert!(!last.is_other(&unknown("PUT b")));
-        assert!(last.is_other(&SessionError::Broken(Broken::Gone(7))));
+        assert!(last.is_other(&SessionError::Broken(BrokenLog::Gone(7))));
         assert!(last.is_other(&Fault::Refused("PUT c".to_owned()).into()));
     }
 }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Changes that were not made through the mount.
 #[derive(Debug, Default)]
-pub(super) struct Stale {
+pub(super) struct StaleEntries {
     /// Inodes whose attributes or content changed.
     pub(super) inodes: Vec<Ino>,
     /// Names that came, went, or name something else.
@@ -73,7 +73,7 @@ impl Drop for PendingRead<'_> {
 /// The kernel, and the queue of the thread that tells it.
 struct Kernel {
     cache: Arc<dyn KernelCache>,
-    queue: Sender<Stale>,
+    queue: Sender<StaleEntries>,
 }
 
 impl std::fmt::Debug for Kernel {
@@ -119,7 +119,7 @@ impl Invalidation {
         (kernel.as_ref()).is_some_and(|kernel| kernel.cache.knows(ino))
     }
 
-    pub(super) fn send(&self, stale: Stale) {
+    pub(super) fn send(&self, stale: StaleEntries) {
         let kernel = self.kernel.lock();
         if let Some(kernel) = &*kernel
             && kernel.queue.send(stale).is_ok()
@@ -139,7 +139,7 @@ impl Invalidation {
 }
 
 /// An inode with pending reads, whose invalidation is put off.
-struct Deferred {
+struct DeferredInvalidation {
     ino: Ino,
     deadline: Instant,
     /// The path, if a program may watch it.
@@ -165,8 +165,8 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&self, inbox: &Receiver<Stale>) {
-        let mut deferred: Vec<Deferred> = Vec::new();
+    fn run(&self, inbox: &Receiver<StaleEntries>) {
+        let mut deferred: Vec<DeferredInvalidation> = Vec::new();
         loop {
             let next = match deferred.is_empty() {
                 true => inbox.recv().map_err(RecvTimeoutError::from),
@@ -194,7 +194,7 @@ impl Thread {
         }
     }
 
-    fn invalidate(&self, stale: Stale, deferred: &mut Vec<Deferred>) {
+    fn invalidate(&self, stale: StaleEntries, deferred: &mut Vec<DeferredInvalidation>) {
         let batch = Rc::new(Batch(Arc::clone(&self.done)));
         for (parent, name) in &stale.names {
             self.kernel.invalidate_name(*parent, name);
@@ -202,7 +202,7 @@ impl Thread {
         let first = deferred.len();
         for ino in stale.inodes {
             match self.reads.has(ino) {
-                true => deferred.push(Deferred {
+                true => deferred.push(DeferredInvalidation {
                     ino,
                     deadline: Instant::now() + READ_PATIENCE,
                     watched: None,
@@ -246,16 +246,16 @@ mod tests {
     const OWNER: Caller = Caller { uid: 7, gid: 7, now: Timestamp(0) };
 
     /// A kernel that says what it was told.
-    struct Telling(Mutex<Sender<String>>);
+    struct KernelLog(Mutex<Sender<String>>);
 
-    impl Telling {
+    impl KernelLog {
         fn say(&self, what: String) {
             // The test may have ended.
             let _ = self.0.lock().send(what);
         }
     }
 
-    impl KernelCache for Telling {
+    impl KernelCache for KernelLog {
         fn invalidate_inode(&self, ino: Ino) {
             self.say(format!("{ino}"));
         }
@@ -282,9 +282,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
         let invalidation = Invalidation::default();
-        invalidation.attach(Arc::new(Telling(Mutex::new(tell))), Arc::new(store));
+        invalidation.attach(Arc::new(KernelLog(Mutex::new(tell))), Arc::new(store));
         let send = |inodes: &[Ino], names: &[(Ino, Vec<u8>)], orphans: &[Ino]| {
-            invalidation.send(Stale {
+            invalidation.send(StaleEntries {
                 inodes: inodes.to_vec(),
                 names: names.to_vec(),
                 orphans: orphans.to_vec(),

@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
-    Slow, StatFs, Store, StoreError, XattrMode,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    SlowCall, StatFs, Store, StoreError, XattrMode,
 };
 use s3::client::{Bucket, Client};
 use s3::config::{S3Config, SyncMode};
@@ -50,13 +50,13 @@ pub use backend::{BucketMount, S3Mount, S3Variant};
 pub use bare::S3Bare;
 use engine::Engine;
 use index_link::IndexLink;
-use invalidation::{Invalidation, Stale};
+use invalidation::{Invalidation, StaleEntries};
 pub use memory::S3Memory;
 pub use open::OpenOptions;
 pub use open_error::OpenError;
 pub use options::{BucketOptions, BucketOptionsError, Mirror, S3Options};
 use tables::Placeholders;
-use unread::Unread;
+use unread::UnreadVersions;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ struct Inner {
     objects: Client,
     store: Arc<SqliteStore>,
     placeholders: Arc<Placeholders>,
-    unread: Arc<Unread>,
+    unread: Arc<UnreadVersions>,
     owner: Caller,
     kernel: Invalidation,
     index: IndexLink,
@@ -356,7 +356,7 @@ impl Store for S3Store {
         drop(db);
         if written? != end {
             // The kernel has the old size, and these bytes at the wrong offset.
-            self.inner.kernel.send(Stale { inodes: vec![ino], ..Stale::default() });
+            self.inner.kernel.send(StaleEntries { inodes: vec![ino], ..StaleEntries::default() });
         }
         Ok(())
     }
@@ -365,11 +365,11 @@ impl Store for S3Store {
         true
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         let end = offset.saturating_add(length);
         let db = self.hold_for_write(ino, offset..end)?;
-        if !matches!(how, Allocate::Reserve { .. }) {
+        if !matches!(how, Allocation::Reserve { .. }) {
             self.keep_unread(&db, ino, offset)?;
         }
         self.changed(held::fallocate(&db, caller, ino, how, offset, length))
@@ -436,14 +436,14 @@ impl Store for S3Store {
         }
     }
 
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+    fn is_slow(&self, ino: Ino, call: SlowCall) -> bool {
         match call {
-            Slow::Read { offset, size } => !self.is_here(ino, &(offset..offset.saturating_add(size as u64))),
-            Slow::Change => self.inner.placeholders.contains(ino),
-            Slow::Close => self.must_wait(self.wants_close()),
-            Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
-            Slow::Xattr => true,
-            Slow::Open | Slow::Resize | Slow::Approval | Slow::SizeForRead => false,
+            SlowCall::Read { offset, size } => !self.is_here(ino, &(offset..offset.saturating_add(size as u64))),
+            SlowCall::Change => self.inner.placeholders.contains(ino),
+            SlowCall::Close => self.must_wait(self.wants_close()),
+            SlowCall::Fsync => self.must_wait(self.fsync_promises_bucket()),
+            SlowCall::Xattr => true,
+            SlowCall::Open | SlowCall::Resize | SlowCall::Approval | SlowCall::SizeForRead => false,
         }
     }
 

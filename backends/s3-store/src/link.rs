@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use s3::client::{Bucket, Client};
 use s3::config::S3Config;
-use s3::objects::{Fault, Key, Objects, Put};
+use s3::objects::{Fault, Key, Objects, PutOutcome};
 use tokio::runtime::Runtime;
 
 /// The connections and the runtime that drives them.
@@ -30,7 +30,7 @@ impl Link {
 pub(super) struct Log(pub(super) Client);
 
 impl Objects for Log {
-    async fn put_new(&self, key: Key, body: Bytes) -> Result<Put, Fault> {
+    async fn put_new(&self, key: Key, body: Bytes) -> Result<PutOutcome, Fault> {
         self.0.put_new(key, body).await
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use agent_memory::{AgentMemory, Embeddings, NoteFiles, is_indexed, is_request, keeps_missing};
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, Kind, NewNode, RenameMode, Result,
-    Seek, Slow, StatFs, Store, StoreError, Timestamp, XattrMode,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, Kind, NewNode, RenameMode, Result,
+    Seek, SlowCall, StatFs, Store, StoreError, Timestamp, XattrMode,
 };
 use parking_lot::Mutex;
 use s3::config::S3Config;
@@ -125,7 +125,7 @@ impl Store for S3Memory {
         fn sync(&self) -> Result<()>;
         fn wants_close(&self) -> bool;
         fn close(&self, handle: u64, ino: Ino) -> Result<()>;
-        fn is_slow(&self, ino: Ino, call: Slow) -> bool;
+        fn is_slow(&self, ino: Ino, call: SlowCall) -> bool;
         fn attach(&self, kernel: Arc<dyn KernelCache>);
         fn discard_new(&self);
         fn statfs(&self) -> Result<StatFs>;
@@ -145,7 +145,7 @@ impl Store for S3Memory {
         fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
         fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()>;
         fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()>;
-        fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()>;
+        fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()>;
         fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
         fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
         fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;

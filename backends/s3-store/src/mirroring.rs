@@ -11,7 +11,7 @@ use fuse::store::Result;
 use parking_lot::{Condvar, Mutex};
 use s3::client::{Bucket, Client, MirrorClient};
 use s3::config::{MirrorMode, S3Config};
-use s3::mirror::{Files, MirrorFile, Published, files, plan, plan_all, publish};
+use s3::mirror::{Files, MirrorFile, MirrorIndex, files, plan, plan_all, publish};
 use s3::objects::Head;
 use s3::replica::Replica;
 use s3::session::SessionError;
@@ -44,12 +44,12 @@ fn setting(mode: MirrorMode, head: Head) -> String {
 
 /// The files of a commit.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct CommitFiles {
     head: Head,
     files: Files,
 }
 
-impl Shown {
+impl CommitFiles {
     fn of(cache: &Cache, mode: MirrorMode) -> Self {
         Self { head: cache.head(), files: files(cache.base(), mode) }
     }
@@ -75,7 +75,7 @@ impl Shown {
 #[derive(Debug, Default)]
 struct Slot {
     /// The newest state that is not published yet.
-    wanted: Option<Shown>,
+    wanted: Option<CommitFiles>,
     /// The mount ends: publishing the wanted state is tried once more.
     ends: bool,
 }
@@ -99,7 +99,7 @@ impl Mirror {
     pub(super) fn start(
         inner: &Arc<Inner>,
         bucket: Option<&Bucket>,
-        published: Option<Shown>,
+        published: Option<CommitFiles>,
     ) -> std::io::Result<Option<Self>> {
         let Some(bucket) = bucket else {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Mirror {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             inner: Arc::downgrade(inner),
             slot: Arc::clone(&slot),
-            published: published.map(|it| Published::from(&it.files)),
+            published: published.map(|it| MirrorIndex::from(&it.files)),
         };
         let work = move || {
             let is_current = publisher.run();
@@ -136,7 +136,7 @@ impl Mirror {
     /// Publishes what has changed up to the head. Changes of others since the last time are among it: the writer that
     /// committed last leaves a mirror of everything before.
     pub(super) fn show(&mut self, cache: &Cache) {
-        let wanted = Shown::of(cache, self.mode);
+        let wanted = CommitFiles::of(cache, self.mode);
         self.shown = Some(wanted.head);
         let (slot, changed) = &*self.slot;
         slot.lock().wanted = Some(wanted);
@@ -168,7 +168,7 @@ struct Publisher {
     log: Client,
     runtime: Runtime,
     slot: Arc<(Mutex<Slot>, Condvar)>,
-    published: Option<Published>,
+    published: Option<MirrorIndex>,
 }
 
 impl Publisher {
@@ -187,7 +187,7 @@ impl Publisher {
                 return self.published.is_some();
             };
             match self.publish(&wanted) {
-                Ok(()) => self.published = Some(Published::from(&wanted.files)),
+                Ok(()) => self.published = Some(MirrorIndex::from(&wanted.files)),
                 Err(error) => {
                     tracing::debug!(%error, "publishing the mirror");
                     if ends {
@@ -203,7 +203,7 @@ impl Publisher {
         }
     }
 
-    fn publish(&self, wanted: &Shown) -> std::result::Result<(), SessionError> {
+    fn publish(&self, wanted: &CommitFiles) -> std::result::Result<(), SessionError> {
         let local = |file: &MirrorFile| read(&*self.inner.upgrade()?, file).ok().flatten();
         self.runtime.block_on(async {
             let plan = match &self.published {

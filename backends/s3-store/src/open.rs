@@ -10,7 +10,7 @@ use s3::client::{Bucket, Client};
 use s3::config::{MirrorMode, S3Config};
 use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
-use s3::session::{Broken, Contact, Look, Session, SessionError};
+use s3::session::{BrokenLog, Contact, Look, Session, SessionError};
 use sqlite::SqliteStore;
 use sqlite::tables::names;
 
@@ -19,10 +19,10 @@ use crate::engine::Engine;
 use crate::index_link::IndexLink;
 use crate::invalidation::Invalidation;
 use crate::link::Link;
-use crate::mirroring::{self, Mirror, Shown};
+use crate::mirroring::{self, CommitFiles, Mirror};
 use crate::open_error::OpenError;
 use crate::tables::{self, Placeholders, TABLES_VERSION};
-use crate::unread::Unread;
+use crate::unread::UnreadVersions;
 use crate::{Counters, Inner, RECOVERY, S3Store, recovery};
 
 /// Options that a mount uses only on request.
@@ -106,11 +106,11 @@ fn return_free_memory() {
 fn return_free_memory() {}
 
 /// A cache that has met its log.
-struct Joined {
+struct JoinedCache {
     cache: Cache,
     contact: Contact,
     /// The state of the mirror, if that is known.
-    published: Option<Shown>,
+    published: Option<CommitFiles>,
     notes: Vec<String>,
     read_only: Option<String>,
 }
@@ -182,7 +182,7 @@ impl S3Store {
     ) -> Result<Self, OpenError> {
         let placeholders = Arc::new(Placeholders::default());
         let joined = join(&link, (&store, &placeholders), (&config, owner), file, options, contact)?;
-        let Joined { mut cache, contact, published, mut notes, read_only } = joined;
+        let JoinedCache { mut cache, contact, published, mut notes, read_only } = joined;
         if let Some(quarantined) = quarantined {
             let recovered = recovery::recover(quarantined, &store, &cache, owner);
             notes.extend(recovered.map_err(in_cache(file))?);
@@ -192,7 +192,7 @@ impl S3Store {
         if read_only.is_none() && mirroring::mode(&config) != MirrorMode::Off {
             buckets.push(Bucket::new(&config)?);
         }
-        let unread = Arc::new(Unread::new(cache.writer.id));
+        let unread = Arc::new(UnreadVersions::new(cache.writer.id));
         cache.unread = Some(Arc::clone(&unread));
         let inner = Arc::new(Inner {
             unread,
@@ -238,7 +238,7 @@ fn join(
     file: &Path,
     options: OpenOptions,
     mut contact: Contact,
-) -> Result<Joined, OpenError> {
+) -> Result<JoinedCache, OpenError> {
     let mut id = [0; 8];
     random(&mut id);
     let writer = Writer {
@@ -248,21 +248,21 @@ fn join(
     };
     let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer).map_err(in_cache(file))?;
     let is_new = cache.head().number == 0;
-    let mut published = Shown::before(&cache, config).map_err(in_cache(file))?;
+    let mut published = CommitFiles::before(&cache, config).map_err(in_cache(file))?;
     let (mut notes, mut read_only) = (Vec::new(), None);
     let attempt = |cache: &mut Cache, contact: &mut Contact| {
         let mut session = Session { objects: &link.log, replica: cache, now: &now, random: &random, contact };
         link.runtime.block_on(async {
             match session.join().await {
                 // The log can still be read.
-                Err(SessionError::Broken(Broken::Unconditional)) => Ok(Some(Broken::Unconditional.to_string())),
+                Err(SessionError::Broken(BrokenLog::Unconditional)) => Ok(Some(BrokenLog::Unconditional.to_string())),
                 joined => joined.map(|_| None),
             }
         })
     };
     let mut joined = attempt(&mut cache, &mut contact);
     if options.refill_bucket
-        && let Err(SessionError::Broken(Broken::Gone(_) | Broken::Different(_))) = joined
+        && let Err(SessionError::Broken(BrokenLog::Gone(_) | BrokenLog::Different(_))) = joined
     {
         cache.forget_base().map_err(in_cache(file))?;
         contact = Contact::default();
@@ -303,7 +303,7 @@ fn join(
     cache.reclaim_orphans().map_err(in_cache(file))?;
     if is_new {
         // The log's writers have published it.
-        published = Some(Shown::by_others(&cache, config));
+        published = Some(CommitFiles::by_others(&cache, config));
     }
-    Ok(Joined { cache, contact, published, notes, read_only })
+    Ok(JoinedCache { cache, contact, published, notes, read_only })
 }

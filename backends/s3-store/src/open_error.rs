@@ -2,7 +2,7 @@
 
 use s3::bucket::S3OpenError;
 use s3::objects::Fault;
-use s3::session::Broken;
+use s3::session::BrokenLog;
 
 /// Why a memory cannot be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum OpenError {
     )]
     Broken {
         /// The reason.
-        broken: Broken,
+        broken: BrokenLog,
     },
 }
 

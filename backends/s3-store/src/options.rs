@@ -12,7 +12,7 @@ use inputs::variable;
 use s3::config::{ConfigError, GLANCE_EVERY, MirrorMode, S3Config, Secret, SyncMode, check_name, seal_key};
 use s3::credentials::Credentials;
 use s3::directory::is_directory;
-use sqlite::backend::WithoutLog;
+use sqlite::backend::LogOption;
 
 use crate::{OpenOptions, S3Memory};
 
@@ -116,7 +116,7 @@ pub struct S3Options {
     #[command(flatten)]
     model: EmbeddingOptions,
     #[command(flatten)]
-    log: WithoutLog,
+    log: LogOption,
     #[command(flatten)]
     bucket: BucketOptions,
 }

@@ -13,7 +13,7 @@ use crate::tables::{self, LostEnd};
 
 /// What is done with a file that has changes of its own.
 #[derive(Debug, PartialEq, Eq)]
-enum Mending {
+enum Repair {
     /// These chunks are fetched again, and the file ends here.
     Fetch(Vec<(u64, Chunk)>, u64),
     /// No version of the end can be told to be the right one: reads of it fail.
@@ -115,7 +115,7 @@ pub(super) fn mend_changed(db: &Db, lost: &LostEnd, base: Option<&Content>) -> R
     }
     let nothing = Content::default();
     match mending(db, &attr, lost, base.unwrap_or(&nothing))? {
-        Mending::Refuse => {
+        Repair::Refuse => {
             tracing::warn!(
                 "the power was lost before bytes {durable} to {} of inode {} were synced: they cannot be read",
                 attr.size - 1,
@@ -123,7 +123,7 @@ pub(super) fn mend_changed(db: &Db, lost: &LostEnd, base: Option<&Content>) -> R
             );
             Ok(())
         }
-        Mending::Fetch(missing, end) => {
+        Repair::Fetch(missing, end) => {
             set_missing(db, attr.ino, &missing)?;
             if end < attr.size {
                 tracing::warn!(
@@ -140,7 +140,7 @@ pub(super) fn mend_changed(db: &Db, lost: &LostEnd, base: Option<&Content>) -> R
     }
 }
 
-fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Mending> {
+fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Repair> {
     let LostEnd { durable, is_cut, .. } = *lost;
     let (mut missing, mut end) = (Vec::new(), attr.size);
     for at in durable / CHUNK..attr.size.div_ceil(CHUNK) {
@@ -149,7 +149,7 @@ fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Mendi
             match end == attr.size {
                 true => continue,
                 // A part that the bucket has would be cut off.
-                false => return Ok(Mending::Refuse),
+                false => return Ok(Repair::Refuse),
             }
         }
         if end < attr.size {
@@ -167,13 +167,13 @@ fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Mendi
                     missing.push((at, *chunk));
                 }
             }
-            Some(_) => return Ok(Mending::Refuse),
+            Some(_) => return Ok(Repair::Refuse),
             None => end = durable.max(at * CHUNK),
         }
     }
     // The bucket may have the file as it was before it was truncated.
     Ok(match is_cut && !missing.is_empty() {
-        true => Mending::Refuse,
-        false => Mending::Fetch(missing, end),
+        true => Repair::Refuse,
+        false => Repair::Fetch(missing, end),
     })
 }

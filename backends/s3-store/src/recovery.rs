@@ -59,7 +59,7 @@ fn move_files(from: &Path, to: &Path) -> std::result::Result<(), OpenError> {
 }
 
 /// A changed file of the old cache.
-struct Unsent {
+struct UnsentFile {
     /// Directory names from the root, and the file's.
     path: Vec<Vec<u8>>,
     ino: Ino,
@@ -101,7 +101,7 @@ pub(super) fn recover(quarantined: &Path, store: &SqliteStore, cache: &Cache, ow
     Ok(notes)
 }
 
-fn unsent(old: &SqliteStore) -> Result<Vec<Unsent>> {
+fn unsent(old: &SqliteStore) -> Result<Vec<UnsentFile>> {
     let db = old.db();
     let base = tables::base(&db)?;
     let mut inodes: BTreeSet<Ino> = tables::dirty_inodes(&db)?.into_iter().collect();
@@ -123,7 +123,7 @@ fn unsent(old: &SqliteStore) -> Result<Vec<Unsent>> {
             Kind::Symlink => nodes::target(&db, ino)?,
             _ => Vec::new(),
         };
-        unsent.push(Unsent {
+        unsent.push(UnsentFile {
             path,
             ino,
             kind: attr.kind,
@@ -158,7 +158,7 @@ fn path_of(db: &Db, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
 }
 
 /// Takes one file over; false where the log has it.
-fn take(old: &SqliteStore, file: &Unsent, store: &SqliteStore, cache: &Cache, owner: &Caller) -> Result<bool> {
+fn take(old: &SqliteStore, file: &UnsentFile, store: &SqliteStore, cache: &Cache, owner: &Caller) -> Result<bool> {
     let Some((name, dirs)) = file.path.split_last() else {
         return Ok(false);
     };

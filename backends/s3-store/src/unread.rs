@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use fuse::store::{Attr, Caller, Ino, Kind, Result, Timestamp};
 use parking_lot::Mutex;
-use s3::merge::{Fetched, Merged, conflict_name};
+use s3::merge::{ChunkBytes, MergeResult, conflict_name};
 use s3::tree::{Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree};
 use sqlite::tables::{Db, names, nodes};
 
 use crate::adopt::adopt;
-use crate::invalidation::Stale;
+use crate::invalidation::StaleEntries;
 use crate::tables;
 use crate::{Inner, S3Store};
 
@@ -32,7 +32,7 @@ struct Version {
     at: Instant,
     node: Node,
     /// Its merged bytes, which are not in the bucket yet.
-    bytes: Fetched,
+    bytes: ChunkBytes,
     place: Entry,
     /// The commit that it came with.
     number: u64,
@@ -42,17 +42,17 @@ struct Version {
 
 /// Versions that have arrived in a transaction.
 #[derive(Debug, Default)]
-pub(super) struct Arrived(Vec<(Ino, Version)>);
+pub(super) struct ArrivedVersions(Vec<(Ino, Version)>);
 
 /// The versions that no program has read yet, by inode.
 #[derive(Debug)]
-pub(super) struct Unread {
+pub(super) struct UnreadVersions {
     /// The session, which names the conflict files.
     writer: u64,
     versions: Mutex<HashMap<Ino, Version>>,
 }
 
-impl Unread {
+impl UnreadVersions {
     pub(super) fn new(writer: u64) -> Self {
         Self { writer, versions: Mutex::default() }
     }
@@ -66,10 +66,10 @@ impl Unread {
         db: &Db,
         base: &Tree,
         before: &BTreeMap<NodeId, Content>,
-        merged: &Merged,
+        merged: &MergeResult,
         number: u64,
-    ) -> Result<Arrived> {
-        let mut arrived = Arrived::default();
+    ) -> Result<ArrivedVersions> {
+        let mut arrived = ArrivedVersions::default();
         let given = &merged.actions.names;
         let places: HashMap<NodeId, &Entry> = given.iter().filter_map(|(entry, to)| Some(((*to)?, entry))).collect();
         let changed = merged.actions.nodes.iter().filter(|(id, node)| {
@@ -111,7 +111,7 @@ impl Unread {
     }
 
     /// Notes versions: after their transaction is committed, and before the store's lock ends.
-    pub(super) fn note(&self, arrived: Arrived) {
+    pub(super) fn note(&self, arrived: ArrivedVersions) {
         let mut versions = self.versions.lock();
         versions.retain(|_, version| version.at.elapsed() < EDIT);
         versions.extend(arrived.0);
@@ -119,7 +119,7 @@ impl Unread {
 
     /// Forgets versions that no edit in progress can overwrite any more.
     pub(super) fn forget_old(&self) {
-        self.note(Arrived::default());
+        self.note(ArrivedVersions::default());
     }
 
     /// The kernel gets these attributes. Those of before the version arrived have another size, or the same, which cuts
@@ -209,14 +209,14 @@ impl Inner {
         };
         let id = NodeId { writer: self.unread.writer, ino: self.store.new_ino()? };
         let entry = (dir, Name(name));
-        let kept = Merged {
+        let kept = MergeResult {
             actions: Changes {
                 nodes: BTreeMap::from([(id, version.node)]),
                 names: BTreeMap::from([(entry.clone(), Some(id))]),
             },
             bytes: version.bytes,
             conflicts: vec![entry],
-            ..Merged::default()
+            ..MergeResult::default()
         };
         let owner = Caller { now: Timestamp::now(), ..self.owner };
         // No base has the new file: all of it is journalled.
@@ -225,10 +225,10 @@ impl Inner {
         self.has_changed();
         self.counters.conflicts.fetch_add(adopted.conflicts, Ordering::Relaxed);
         adopted.finish(&self.store, &self.placeholders, db)?;
-        self.kernel.send(Stale {
+        self.kernel.send(StaleEntries {
             inodes: adopted.inodes.into_iter().collect(),
             names: adopted.names.into_iter().collect(),
-            ..Stale::default()
+            ..StaleEntries::default()
         });
         Ok(())
     }
@@ -240,16 +240,16 @@ mod tests {
 
     #[test]
     fn an_overwrite_long_after_a_version_arrived_may_replace_it() {
-        let unread = Unread::new(1);
+        let unread = UnreadVersions::new(1);
         let version = |age: Duration| Version {
             at: Instant::now() - age,
             node: Node { body: s3::tree::Body::Directory, attributes: s3::tree::Attributes::default() },
-            bytes: Fetched::new(),
+            bytes: ChunkBytes::new(),
             place: (ROOT, Name(b"f".to_vec())),
             number: 2,
             is_sized: false,
         };
-        unread.note(Arrived(vec![(7, version(Duration::ZERO)), (8, version(EDIT))]));
+        unread.note(ArrivedVersions(vec![(7, version(Duration::ZERO)), (8, version(EDIT))]));
         assert!(unread.of(7).is_some() && unread.of(8).is_none());
         unread.forget_old();
         assert_eq!(unread.versions.lock().len(), 1);

@@ -11,7 +11,7 @@ use crate::config::S3Config;
 use crate::directory::Directory;
 use crate::objects::Fault;
 use crate::server::Server;
-pub use crate::stored::{Listed, Precondition, S3OpenError};
+pub use crate::stored::{ListedObject, Precondition, S3OpenError};
 use crate::stored::{Object, Requests};
 use crate::tree::Hash;
 pub use crate::wire::is_this_machine;
@@ -92,12 +92,12 @@ impl Bucket {
     }
 
     /// All objects whose keys begin with `prefix`, in order. Fails if there are more than a bucket of ours has.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<ListedObject>, Fault> {
         self.list_at_most(prefix, limits::LISTED_KEYS).await
     }
 
     /// The same for a prefix that holds at most this many objects. No page is asked for after one that has more.
-    pub(crate) async fn list_at_most(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list_at_most(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, Fault> {
         match &*self.0 {
             Place::Server(server) => server.list(prefix, most).await,
             Place::Directory(directory) => directory.list(prefix, most).await,

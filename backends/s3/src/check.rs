@@ -94,7 +94,7 @@ const AT_ONCE: usize = 4;
 
 /// The result of a check of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckReport {
     /// Commits that were read.
     pub commits: u64,
     /// Checkpoints that were compared with the commits.
@@ -114,8 +114,8 @@ pub struct Checked {
 /// Reads everything that can be reached from the oldest kept state to the newest, and compares it with its digests.
 /// With a mirror, it is compared with the newest tree. Nothing is written.
 /// Fails if a request fails. Damage is reported as a problem in the answer, not as an error.
-pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) -> Result<Checked> {
-    let mut found = Checked::default();
+pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) -> Result<CheckReport> {
+    let mut found = CheckReport::default();
     let begun = async { Walk::start(log, oldest(&floors(log, Vec::new()).await?)).await };
     let mut walk = match begun.await {
         Ok(walk) => walk,

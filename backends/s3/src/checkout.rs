@@ -5,17 +5,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::merge::{Fetched, Needs, ReplicaError, Result};
+use crate::merge::{ChunkBytes, MissingChunks, ReplicaError, Result};
 use crate::objects::{Head, Objects};
-use crate::replica::{Local, MergeWork, Replica, Writer};
-use crate::session::{Committed, Contact, Session, SessionError};
+use crate::replica::{LocalChanges, MergeWork, Replica, Writer};
+use crate::session::{CommitReport, Contact, Session, SessionError};
 use crate::tree::{Attributes, Body, Changes, Content, Entry, INLINE_MAX, Name, Node, NodeId, Place, ROOT, Tree};
 use crate::view::difference;
 
 /// A name on the way to a path, or the path itself, is taken by something of another kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} exists, with another type", String::from_utf8_lossy(.0))]
-pub struct Occupied(pub Vec<u8>);
+pub struct OccupiedPath(pub Vec<u8>);
 
 /// The current time, in nanoseconds since 1970.
 pub fn now() -> i64 {
@@ -24,7 +24,7 @@ pub fn now() -> i64 {
 }
 
 /// A log's newest tree, with edits that are not committed yet. After a [`SessionError::Fault`] the commit may be in the
-/// log. An edit is [`Occupied`] if its path, or one above it, is a directory or must be one and is not.
+/// log. An edit is [`OccupiedPath`] if its path, or one above it, is a directory or must be one and is not.
 #[derive(Debug)]
 pub struct Checkout {
     head: Head,
@@ -34,7 +34,7 @@ pub struct Checkout {
     writer: Writer,
     intents: Vec<[u8; 16]>,
     /// Content that is not committed yet, by digest of its chunks.
-    bytes: Fetched,
+    bytes: ChunkBytes,
     last_ino: u64,
     /// How many names were looked up.
     lookups: u64,
@@ -52,7 +52,7 @@ impl Checkout {
             edited: None,
             writer: Writer { id: u64::from_le_bytes(id), name: name.to_owned() },
             intents: Vec::new(),
-            bytes: Fetched::new(),
+            bytes: ChunkBytes::new(),
             last_ino: 1,
             lookups: 0,
             contact: Contact::default(),
@@ -67,7 +67,7 @@ impl Checkout {
     }
 
     /// Commits the edits, merged with others' commits.
-    pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<Committed, SessionError> {
+    pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<CommitReport, SessionError> {
         self.run(objects, async |session| session.commit().await).await
     }
 
@@ -110,7 +110,7 @@ impl Checkout {
     }
 
     /// The directory and name of a path. Directories on the way are made: mode 0755, with the owner of the one above.
-    fn entry(&mut self, path: &[u8]) -> Result<Entry, Occupied> {
+    fn entry(&mut self, path: &[u8]) -> Result<Entry, OccupiedPath> {
         let names = path.split(|byte| *byte == b'/');
         let mut names = names.filter(|name| !name.is_empty()).peekable();
         let mut dir = ROOT;
@@ -121,7 +121,7 @@ impl Checkout {
             }
             dir = match self.lookup(&entry) {
                 Some(id) if self.is_directory(id) => id,
-                Some(_) => return Err(Occupied(path.to_vec())),
+                Some(_) => return Err(OccupiedPath(path.to_vec())),
                 None => {
                     let id = self.fresh();
                     let node = Node { body: Body::Directory, attributes: self.new_attributes(dir, 0o755) };
@@ -130,7 +130,7 @@ impl Checkout {
                 }
             };
         }
-        Err(Occupied(path.to_vec()))
+        Err(OccupiedPath(path.to_vec()))
     }
 
     fn is_directory(&self, id: NodeId) -> bool {
@@ -148,7 +148,7 @@ impl Checkout {
     }
 
     /// Gives a path this node: one of that identity, or else what is there, if it is of the same kind, or a new one.
-    pub fn put(&mut self, path: &[u8], node: Node, id: Option<NodeId>) -> Result<NodeId, Occupied> {
+    pub fn put(&mut self, path: &[u8], node: Node, id: Option<NodeId>) -> Result<NodeId, OccupiedPath> {
         if path.is_empty() {
             return Ok(ROOT);
         }
@@ -158,7 +158,7 @@ impl Checkout {
 
     /// Copies node `from` of `tree` and all below it to a path, as [`Checkout::put`] does; how many nodes that are. Hard
     /// links within what is copied stay links. Each name is looked up once, however deep it is nested.
-    pub fn copy(&mut self, tree: &Tree, from: NodeId, path: &[u8]) -> Result<u64, Occupied> {
+    pub fn copy(&mut self, tree: &Tree, from: NodeId, path: &[u8]) -> Result<u64, OccupiedPath> {
         let mut links: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         // What is still to copy, and to where; no place for the root.
         let mut waiting = vec![(from, None)];
@@ -185,7 +185,7 @@ impl Checkout {
         Ok(copied)
     }
 
-    fn put_entry(&mut self, entry: Entry, mut node: Node, id: Option<NodeId>) -> Result<NodeId, Occupied> {
+    fn put_entry(&mut self, entry: Entry, mut node: Node, id: Option<NodeId>) -> Result<NodeId, OccupiedPath> {
         let there = self.lookup(&entry);
         let body = there.and_then(|id| Some(&self.tree().node(id)?.body));
         let kind = std::mem::discriminant(&node.body);
@@ -193,7 +193,7 @@ impl Checkout {
         let is_directory = body == Some(&Body::Directory) || node.is_directory();
         if body.is_some() && !is_same && is_directory {
             let path = self.tree().path_of(&entry);
-            return Err(Occupied(path.unwrap_or(entry.1.0)));
+            return Err(OccupiedPath(path.unwrap_or(entry.1.0)));
         }
         // The same bytes may be at another place in the log by now.
         if let (Some(Body::File(there)), Body::File(content)) = (body, &node.body)
@@ -208,7 +208,7 @@ impl Checkout {
     }
 
     /// Gives a file this content. A new file has the permissions 0644 and its directory's owner.
-    pub fn write(&mut self, path: &[u8], bytes: &Bytes, mtime: i64) -> Result<(), Occupied> {
+    pub fn write(&mut self, path: &[u8], bytes: &Bytes, mtime: i64) -> Result<(), OccupiedPath> {
         let entry = self.entry(path)?;
         let there = self.tree().name(&entry);
         let there = there.and_then(|id| self.tree().node(id));
@@ -262,9 +262,9 @@ impl Replica for Checkout {
         self.intents.clone()
     }
 
-    fn local(&mut self, nonce: [u8; 16]) -> Result<Local> {
+    fn local(&mut self, nonce: [u8; 16]) -> Result<LocalChanges> {
         let Some(edited) = &self.edited else {
-            return Ok(Local::default());
+            return Ok(LocalChanges::default());
         };
         self.intents.push(nonce);
         let changes = difference(&self.base, edited);
@@ -273,7 +273,7 @@ impl Replica for Checkout {
         let local = small.flat_map(|content| &content.chunks);
         let local = local.filter(|it| it.place == Place::Local);
         let inline = local.filter_map(|it| Some((it.hash, self.bytes.get(&it.hash)?.clone())));
-        Ok(Local { inline: inline.collect(), changes, ..Local::default() })
+        Ok(LocalChanges { inline: inline.collect(), changes, ..LocalChanges::default() })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>> {
@@ -295,7 +295,7 @@ impl Replica for Checkout {
         Ok(())
     }
 
-    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), Needs>> {
+    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), MissingChunks>> {
         if let Some(edited) = &self.edited {
             let ours = difference(&self.base, edited);
             let mut read_ours = |id: NodeId| {

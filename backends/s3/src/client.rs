@@ -8,9 +8,9 @@ use bytes::Bytes;
 use network::limits;
 use network::limits::BodyLimit;
 
-pub use crate::bucket::{Bucket, Listed, Precondition};
+pub use crate::bucket::{Bucket, ListedObject, Precondition};
 use crate::config::S3Config;
-use crate::objects::{Fault, Key, Objects, Put};
+use crate::objects::{Fault, Key, Objects, PutOutcome};
 use crate::seal::{Seal, SealError, is_sealed};
 
 /// The prefix of the keys of an agent's memory, in the mirror (an empty `part`) or in the log (`.ctx/`).
@@ -82,7 +82,7 @@ impl Client {
 }
 
 impl Objects for Client {
-    async fn put_new(&self, key: Key, body: Bytes) -> Result<Put, Fault> {
+    async fn put_new(&self, key: Key, body: Bytes) -> Result<PutOutcome, Fault> {
         let name = self.key(key);
         let refused_of = |error: String| Fault::Refused(format!("{name}: {error}"));
         let refused = |error: SealError| refused_of(error.to_string());
@@ -101,9 +101,9 @@ impl Objects for Client {
             _ => None,
         };
         match self.bucket.write(&name, sealed, &[], Precondition::Absent, digest).await? {
-            true => Ok(Put::Created),
+            true => Ok(PutOutcome::Created),
             // Maybe by an earlier attempt of this request: the session knows its own commit by the nonce.
-            false => Ok(Put::Exists),
+            false => Ok(PutOutcome::Exists),
         }
     }
 
@@ -211,7 +211,7 @@ impl MirrorClient {
     }
 
     /// The objects whose keys begin with `start`, without those of the log; in order of their keys, without `start`.
-    pub async fn list(&self, start: &str) -> Result<Vec<Listed>, Fault> {
+    pub async fn list(&self, start: &str) -> Result<Vec<ListedObject>, Fault> {
         let mut listed = self.bucket.list(&self.key(start)).await?;
         listed.retain(|object| !object.key.starts_with(".ctx/"));
         Ok(listed)
@@ -234,7 +234,7 @@ impl Sweeper {
     }
 
     /// Every object of the log, by its key below that of the log.
-    pub(crate) async fn list(&self) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(&self) -> Result<Vec<ListedObject>, Fault> {
         self.0.bucket.list(&self.0.prefix).await
     }
 
@@ -260,11 +260,11 @@ impl ResultsClient {
 
     /// Creates an object unless one has that key (`If-None-Match: *`). Fails with a [`Fault`]; after [`Fault::Unknown`] it
     /// may exist.
-    pub async fn create(&self, key: &str, body: Bytes) -> Result<Put, Fault> {
+    pub async fn create(&self, key: &str, body: Bytes) -> Result<PutOutcome, Fault> {
         let key = format!("{}{key}", self.prefix);
         match self.bucket.write(&key, body, &[], Precondition::Absent, None).await? {
-            true => Ok(Put::Created),
-            false => Ok(Put::Exists),
+            true => Ok(PutOutcome::Created),
+            false => Ok(PutOutcome::Exists),
         }
     }
 
@@ -277,7 +277,7 @@ impl ResultsClient {
 
     /// The objects whose keys begin with `start`, without it, in order. Fails with a [`Fault`], also if there are more than
     /// `most`.
-    pub async fn list(&self, start: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    pub async fn list(&self, start: &str, most: usize) -> Result<Vec<ListedObject>, Fault> {
         self.bucket.list_at_most(&format!("{}{start}", self.prefix), most).await
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use inputs::files::{self, DEFINITION};
 use jiff::Timestamp;
 use network::limits::{self, BodyLimit};
-use network::{Redirected, is_loopback, read_body, read_start};
+use network::{RedirectError, is_loopback, read_body, read_start};
 use reqwest::{Request, RequestBuilder};
 use url::{Url, form_urlencoded};
 
@@ -465,7 +465,7 @@ async fn ask(http: &reqwest::Client, what: &str, request: RequestBuilder) -> Res
             tokio::time::sleep(wait).await;
             continue;
         }
-        if let Some(redirected) = Redirected::of(&response) {
+        if let Some(redirected) = RedirectError::of(&response) {
             return Err(format!("asked for {what}, {redirected}"));
         }
         let body = read_start(response, limit).await;

@@ -23,7 +23,7 @@ use url::Url;
 
 use crate::config::S3Config;
 use crate::objects::Fault;
-use crate::stored::{Listed, Object, Precondition, Requests, S3OpenError};
+use crate::stored::{ListedObject, Object, Precondition, Requests, S3OpenError};
 use crate::text::is_markdown;
 use crate::tree::Hash;
 
@@ -117,7 +117,7 @@ impl Directory {
         }
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let spawned = std::thread::Builder::new().name("s3-directory".to_owned()).spawn(move || {
-            let folder = Calling(folder);
+            let folder = CallGuard(folder);
             // The caller may have gone.
             let _ = sender.send(work(&folder.0));
         });
@@ -180,7 +180,7 @@ impl Directory {
     }
 
     /// As `Bucket::list`.
-    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, Fault> {
         self.requests.count("s3_list", 1);
         let prefix = prefix.to_owned();
         self.call(format!("LIST {prefix}"), LISTING, move |folder| folder.list(&prefix, most)).await
@@ -211,9 +211,9 @@ impl Directory {
 }
 
 /// A call; its end is counted, even if it panics.
-struct Calling(Arc<Folder>);
+struct CallGuard(Arc<Folder>);
 
-impl Drop for Calling {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::Relaxed);
     }
@@ -434,7 +434,7 @@ impl Folder {
     }
 
     /// Writes a file that has the name of no key, and syncs it.
-    fn prepare(&self, key: &str, body: &[u8], metadata: &str) -> Result<Unfinished, Fault> {
+    fn prepare(&self, key: &str, body: &[u8], metadata: &str) -> Result<UnfinishedFile, Fault> {
         let failed = |error| fault(key, error);
         let mut path = self.descend(key, &[UNFINISHED.to_owned()], true)?.unwrap_or_default();
         let parent = path.pop().ok_or_else(|| failed(Errno::NOENT))?;
@@ -443,7 +443,7 @@ impl Folder {
         let name = format!("{:032x}", u128::from_le_bytes(random));
         let options = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&parent, &name, options, Mode::from_raw_mode(0o666)).map_err(failed)?;
-        let unfinished = Unfinished { parent, name };
+        let unfinished = UnfinishedFile { parent, name };
         let mut file = File::from(file);
         file.write_all(body).map_err(|error| io_fault(key, &error))?;
         if !metadata.is_empty() {
@@ -495,7 +495,7 @@ impl Folder {
         }
         let file = File::from(file);
         let mut body = Vec::with_capacity(wanted as usize);
-        let mut part = At { file: &file, position: range.start }.take(wanted);
+        let mut part = PositionedReader { file: &file, position: range.start }.take(wanted);
         part.read_to_end(&mut body).map_err(|error| io_fault(key, &error))?;
         let is_part = wanted < length;
         let mut metadata = vec![0; METADATA_MAX];
@@ -507,7 +507,7 @@ impl Folder {
         Ok(Some(Object { body: body.into(), is_part, metadata, etag: None }))
     }
 
-    fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, Fault> {
         let (directory, rest) = prefix.rsplit_once('/').map_or(("", prefix), |(directory, rest)| (directory, rest));
         let parents = match directory {
             "" => Vec::new(),
@@ -577,7 +577,7 @@ impl Folder {
             S3OpenError::new(format!("no object can be created in {place}: {reason}"), fix)
         };
         let unfinished = self.prepare("a check", b"", "").map_err(|fault| failed(fault.to_string()))?;
-        let other = Unfinished {
+        let other = UnfinishedFile {
             parent: unfinished.parent.try_clone().map_err(|error| failed(error.to_string()))?,
             name: format!("{}-link", unfinished.name),
         };
@@ -636,12 +636,12 @@ struct Lock {
 }
 
 /// A whole file that has no key yet. It is removed at the end.
-struct Unfinished {
+struct UnfinishedFile {
     parent: OwnedFd,
     name: String,
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Gives it a name; false if something has that name.
     fn link(&self, parent: BorrowedFd<'_>, name: &str) -> Result<bool, Errno> {
         match rustix::fs::linkat(&self.parent, &self.name, parent, name, AtFlags::empty()) {
@@ -666,7 +666,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         // It may have been renamed; what stays is removed a day later.
         let _ = rustix::fs::unlinkat(&self.parent, &self.name, AtFlags::empty());
@@ -674,12 +674,12 @@ impl Drop for Unfinished {
 }
 
 /// A file from a position on, whose own position does not matter.
-struct At<'a> {
+struct PositionedReader<'a> {
     file: &'a File,
     position: u64,
 }
 
-impl Read for At<'_> {
+impl Read for PositionedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read_at(buffer, self.position)?;
         self.position += count as u64;
@@ -694,7 +694,7 @@ struct Listing<'a> {
     rest: &'a str,
     /// How many objects there may be.
     most: usize,
-    listed: &'a mut Vec<Listed>,
+    listed: &'a mut Vec<ListedObject>,
 }
 
 impl Listing<'_> {
@@ -742,7 +742,7 @@ impl Listing<'_> {
             return Err(Fault::Unreadable(format!("LIST {prefix}: there are more than {most} objects")));
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        self.listed.push(Listed { key: key.to_owned(), size, modified: modified(stat) });
+        self.listed.push(ListedObject { key: key.to_owned(), size, modified: modified(stat) });
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::client::{Client, Sweeper};
-use crate::history::{At, Result, advance};
-use crate::objects::{Fault, Floor, Key, Objects, Put, Record};
+use crate::history::{HistoryPoint, Result, advance};
+use crate::objects::{Fault, Floor, Key, Objects, PutOutcome, Record};
 use crate::reader::{SessionError, Walk, checkpoint, create_checkpoint, damaged, floors, oldest};
 use crate::tree::{Chunk, Place};
 
@@ -34,7 +34,7 @@ pub struct GcOptions {
 
 /// The result of a run; of a dry run, the result that it would have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct GcReport {
     /// The checkpoint of the new floor, where history begins; `None` without a commit between last floor and cutoff.
     pub floor: Option<u64>,
     /// The checkpoint before which this run deleted; `None` if no floor is old enough yet.
@@ -50,11 +50,11 @@ pub struct Collected {
 /// Makes a floor at the last commit that is older than the cutoff, and deletes what an earlier floor allows. `now` is
 /// the current time in nanoseconds since 1970.
 /// Nothing is deleted unless the log from the floor to its head is in order.
-pub async fn collect(client: &Client, sweeper: &Sweeper, options: GcOptions, now: i64) -> Result<Collected> {
+pub async fn collect(client: &Client, sweeper: &Sweeper, options: GcOptions, now: i64) -> Result<GcReport> {
     let before = |age: Duration| now.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
-    let mut done = Collected {
+    let mut done = GcReport {
         floor: make_floor(client, before(options.older_than), now, options.dry_run).await?,
-        ..Collected::default()
+        ..GcReport::default()
     };
     // List before the head is read, so that the listing has no object of a later upload or commit.
     let listed = sweeper.list().await?;
@@ -101,13 +101,13 @@ async fn make_floor(client: &Client, cutoff: i64, now: i64, dry_run: bool) -> Re
     let floors = floors(client, Vec::new()).await?;
     let last = oldest(&floors);
     let mut walk = Walk::start(client, last).await?;
-    advance(&mut walk, At::Time(cutoff)).await?;
+    advance(&mut walk, HistoryPoint::Time(cutoff)).await?;
     let (head, tree) = (walk.head, &walk.tree);
     let number = head.number;
     if number <= last || dry_run {
         return Ok((number > last).then_some(number));
     }
-    if create_checkpoint(client, head, walk.time, tree).await? == Put::Exists {
+    if create_checkpoint(client, head, walk.time, tree).await? == PutOutcome::Exists {
         // History will depend on it alone.
         let there = checkpoint(client, number).await?;
         if !there.is_some_and(|(there, stored)| there.hash == head.hash && stored == *tree) {
@@ -119,8 +119,8 @@ async fn make_floor(client: &Client, cutoff: i64, now: i64, dry_run: bool) -> Re
     let floor = Floor { checkpoint: number, time: now };
     let floor = floor.encode(&[]).map_err(|error| damaged(key, error))?;
     match client.put_new(key, floor).await? {
-        Put::Created => Ok(Some(number)),
-        Put::Exists => {
+        PutOutcome::Created => Ok(Some(number)),
+        PutOutcome::Exists => {
             let reason = "another garbage collection runs: try again later".to_owned();
             Err(Fault::Unknown(reason).into())
         }

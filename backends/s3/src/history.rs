@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::checkout::{Checkout, Occupied};
+use crate::checkout::{Checkout, OccupiedPath};
 use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Step, Walk, fetch, floors, oldest};
 use crate::tree::{Entry, Name, Node, NodeId, ROOT, Tree};
@@ -17,7 +17,7 @@ const CHUNKS_AT_ONCE: usize = 2;
 
 /// A moment of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum HistoryPoint {
     /// After the newest commit.
     Head,
     /// After the commit of that number.
@@ -51,14 +51,14 @@ pub enum HistoryError {
     NotFile(String, u64),
     /// Something else is where it would be restored to.
     #[error("cannot restore: {0} (choose another place with --to)")]
-    Occupied(Occupied),
+    Occupied(OccupiedPath),
     /// The content cannot be written out.
     #[error("cannot write the content: {0}")]
     Output(io::Error),
 }
 
-impl From<Occupied> for HistoryError {
-    fn from(occupied: Occupied) -> Self {
+impl From<OccupiedPath> for HistoryError {
+    fn from(occupied: OccupiedPath) -> Self {
         Self::Occupied(occupied)
     }
 }
@@ -79,10 +79,10 @@ impl From<Fault> for HistoryError {
 }
 
 /// Goes on to the last commit that is not later than `at`.
-pub(crate) async fn advance<O: Objects>(walk: &mut Walk<'_, O>, at: At) -> Result<()> {
-    while !matches!(at, At::Commit(number) if walk.head.number >= number) {
+pub(crate) async fn advance<O: Objects>(walk: &mut Walk<'_, O>, at: HistoryPoint) -> Result<()> {
+    while !matches!(at, HistoryPoint::Commit(number) if walk.head.number >= number) {
         match walk.next().await? {
-            Some(step) if !matches!(at, At::Time(time) if step.commit.time > time) => {
+            Some(step) if !matches!(at, HistoryPoint::Time(time) if step.commit.time > time) => {
                 walk.apply(&step);
             }
             _ => break,
@@ -92,27 +92,29 @@ pub(crate) async fn advance<O: Objects>(walk: &mut Walk<'_, O>, at: At) -> Resul
 }
 
 /// A walk that has come to a moment.
-pub(crate) async fn walk_to<O: Objects>(objects: &O, at: At) -> Result<Walk<'_, O>> {
+pub(crate) async fn walk_to<O: Objects>(objects: &O, at: HistoryPoint) -> Result<Walk<'_, O>> {
     let floor = oldest(&floors(objects, Vec::new()).await?);
     let last = match at {
-        At::Head => u64::MAX,
-        At::Commit(wanted) => wanted,
-        At::Time(_) => 0,
+        HistoryPoint::Head => u64::MAX,
+        HistoryPoint::Commit(wanted) => wanted,
+        HistoryPoint::Time(_) => 0,
     };
     let near = objects.checkpoints().await?.into_iter();
     let near = near.filter(|number| *number <= last);
     let mut walk = Walk::start(objects, near.max().unwrap_or(0).max(floor)).await?;
     let is_too_old = match at {
-        At::Head => false,
-        At::Commit(wanted) => wanted < walk.head.number,
-        At::Time(time) => floor > 0 && time < walk.time,
+        HistoryPoint::Head => false,
+        HistoryPoint::Commit(wanted) => wanted < walk.head.number,
+        HistoryPoint::Time(time) => floor > 0 && time < walk.time,
     };
     if is_too_old {
         return Err(HistoryError::TooOld(floor));
     }
     advance(&mut walk, at).await?;
     match at {
-        At::Commit(wanted) if wanted > walk.head.number => Err(HistoryError::NoCommit(wanted, walk.head.number)),
+        HistoryPoint::Commit(wanted) if wanted > walk.head.number => {
+            Err(HistoryError::NoCommit(wanted, walk.head.number))
+        }
         _ => Ok(walk),
     }
 }
@@ -410,7 +412,7 @@ fn find(tree: &Tree, path: &str, number: u64) -> Result<NodeId> {
 }
 
 /// Writes the content that a file had at a moment to `out`; every chunk is checked against its digest first.
-pub async fn show<O: Objects>(objects: &O, path: &str, at: At, out: &mut dyn Write) -> Result<()> {
+pub async fn show<O: Objects>(objects: &O, path: &str, at: HistoryPoint, out: &mut dyn Write) -> Result<()> {
     let Walk { head, tree, .. } = walk_to(objects, at).await?;
     let node = tree.node(find(&tree, path, head.number)?);
     let content = node.and_then(Node::content);
@@ -425,7 +427,7 @@ pub async fn show<O: Objects>(objects: &O, path: &str, at: At, out: &mut dyn Wri
 
 /// The result of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreReport {
     /// The commit that was restored from.
     pub from: u64,
     /// The commit that brought it back; `None` if everything was as it had been.
@@ -437,12 +439,18 @@ pub struct Restored {
 /// Restores a path's earlier state, there or at `to`, in one commit by `writer`. No content is uploaded again.
 /// In a directory, files that were added since stay.
 /// After a [`Fault`] the commit may be in the log.
-pub async fn restore<O: Objects>(objects: &O, path: &str, at: At, to: Option<&str>, writer: &str) -> Result<Restored> {
+pub async fn restore<O: Objects>(
+    objects: &O,
+    path: &str,
+    at: HistoryPoint,
+    to: Option<&str>,
+    writer: &str,
+) -> Result<RestoreReport> {
     let Walk { head, tree, .. } = walk_to(objects, at).await?;
     let root = find(&tree, path, head.number)?;
     let mut checkout = Checkout::open(objects, writer).await?;
     let target = to.unwrap_or(path).trim_matches('/').as_bytes();
     let nodes = checkout.copy(&tree, root, target)?;
     let committed = checkout.commit(objects).await?;
-    Ok(Restored { from: head.number, commit: committed.number, nodes })
+    Ok(RestoreReport { from: head.number, commit: committed.number, nodes })
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use crate::text;
-pub use crate::tree::Fetched;
+pub use crate::tree::ChunkBytes;
 use crate::tree::{Attributes, Body, Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree};
 use crate::view::View;
 pub use crate::view::{conflict_name, difference, validate};
@@ -18,7 +18,7 @@ pub use crate::view::{conflict_name, difference, validate};
 pub const MERGE_MAX: u64 = 8 << 20;
 
 /// Chunks that have to be fetched before the merge can be done.
-pub type Needs = Vec<Chunk>;
+pub type MissingChunks = Vec<Chunk>;
 
 /// An error of the working copy's own storage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,11 +29,11 @@ pub struct ReplicaError(pub String);
 pub type Result<T, E = ReplicaError> = std::result::Result<T, E>;
 
 /// How a merge reads a file of the working copy: `None` if it is longer than asked for, or gone.
-pub type ReadOurs<'a> = dyn FnMut(NodeId) -> Result<Option<Bytes>> + 'a;
+pub type LocalReader<'a> = dyn FnMut(NodeId) -> Result<Option<Bytes>> + 'a;
 
 /// The result of a merge, as changes of the working copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergeResult {
     /// Files and directories of the working copy that get another identity before the actions: a new one, because both
     /// versions stay and theirs keeps the old one; or that of theirs, because both made the same.
     pub forks: Vec<(NodeId, NodeId)>,
@@ -41,14 +41,14 @@ pub struct Merged {
     /// from theirs: the journal needs every difference from theirs.
     pub actions: Changes,
     /// The bytes of merged files, by digest.
-    pub bytes: Fetched,
+    pub bytes: ChunkBytes,
     /// The conflict names that were given.
     pub conflicts: Vec<Entry>,
 }
 
 /// The commit that is merged.
 #[derive(Clone, Copy, Debug)]
-pub struct Theirs<'a> {
+pub struct RemoteCommit<'a> {
     /// Its changes.
     pub changes: &'a Changes,
     /// Its number, which conflict names carry.
@@ -56,7 +56,7 @@ pub struct Theirs<'a> {
     /// An earlier session of this working copy made it, which does not know that it did.
     pub is_own: bool,
     /// Content of the base and of the commit, and no bytes for a chunk that is gone.
-    pub fetched: &'a Fetched,
+    pub fetched: &'a ChunkBytes,
     /// The name of this mount in conflict names.
     pub writer: &'a str,
 }
@@ -67,27 +67,28 @@ struct Merge<'a, 'r> {
     ours: View<'a>,
     /// Begins as theirs; ours is added.
     merged: View<'a>,
-    commit: Theirs<'a>,
-    read_ours: &'r mut ReadOurs<'r>,
+    commit: RemoteCommit<'a>,
+    read_ours: &'r mut LocalReader<'r>,
     fresh: &'r mut dyn FnMut() -> NodeId,
-    needs: Needs,
-    out: Merged,
+    needs: MissingChunks,
+    out: MergeResult,
     /// Our nodes whose merged content is decided, by the identity that they have then.
     decided: BTreeSet<NodeId>,
 }
 
 /// Merges the commit `theirs` with our changes, both relative to `base`.
-/// Fails if the working copy cannot be read. The inner error names the chunks that [`Theirs::fetched`] needs first.
+/// Fails if the working copy cannot be read. The inner error names the chunks that [`RemoteCommit::fetched`]
+/// needs first.
 pub fn merge<'a, 'r>(
     base: &'a Tree,
-    theirs: Theirs<'a>,
+    theirs: RemoteCommit<'a>,
     ours: &Changes,
-    read_ours: &'r mut ReadOurs<'r>,
+    read_ours: &'r mut LocalReader<'r>,
     fresh: &'r mut dyn FnMut() -> NodeId,
-) -> Result<Result<Merged, Needs>> {
+) -> Result<Result<MergeResult, MissingChunks>> {
     if ours.is_empty() {
         let actions = theirs.changes.clone();
-        return Ok(Ok(Merged { bytes: at_hand(&actions, theirs.fetched), actions, ..Merged::default() }));
+        return Ok(Ok(MergeResult { bytes: at_hand(&actions, theirs.fetched), actions, ..MergeResult::default() }));
     }
     let view = View::of(base, theirs.changes);
     let mut merge = Merge {
@@ -99,7 +100,7 @@ pub fn merge<'a, 'r>(
         read_ours,
         fresh,
         needs: Vec::new(),
-        out: Merged::default(),
+        out: MergeResult::default(),
         decided: BTreeSet::new(),
     };
     merge.join()?;
@@ -116,7 +117,7 @@ pub fn merge<'a, 'r>(
 }
 
 /// The bytes that the working copy may take up with the merged tree.
-fn at_hand(actions: &Changes, fetched: &Fetched) -> Fetched {
+fn at_hand(actions: &Changes, fetched: &ChunkBytes) -> ChunkBytes {
     let bytes = actions.chunks().map(|it| fetched.get_key_value(&it.hash));
     let bytes = bytes.flatten().filter(|(_, bytes)| !bytes.is_empty());
     bytes.map(|(hash, bytes)| (*hash, bytes.clone())).collect()
@@ -442,7 +443,7 @@ impl Merge<'_, '_> {
 
     /// The changes that turn the working copy into the merged tree, and those that it only has to note as its own: they
     /// are there already, but differ from theirs.
-    fn finish(mut self, forks: Vec<(NodeId, NodeId)>) -> Merged {
+    fn finish(mut self, forks: Vec<(NodeId, NodeId)>) -> MergeResult {
         for (id, fork) in &forks {
             self.ours.identify(*id, *fork);
         }

@@ -12,9 +12,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 
 use crate::checkout::{Checkout, now};
-use crate::client::{Client, Listed, MirrorClient, MirrorObject, Precondition};
+use crate::client::{Client, ListedObject, MirrorClient, MirrorObject, Precondition};
 use crate::config::MirrorMode;
-use crate::history::{At, HistoryError, Result, walk_to};
+use crate::history::{HistoryError, HistoryPoint, Result, walk_to};
 use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Walk, read};
 use crate::text::{self, is_markdown};
@@ -119,19 +119,19 @@ pub fn files(tree: &Tree, mode: MirrorMode) -> Files {
 
 /// What a mirror shows of each file, by key: less than a [`MirrorFile`], because a mount holds it as long as it runs.
 #[derive(Clone, Debug, Default)]
-pub struct Published(BTreeMap<Box<str>, State>);
+pub struct MirrorIndex(BTreeMap<Box<str>, State>);
 
 /// The digest of a file, and its times of change and creation.
 type State = (Hash, i64, i64);
 
-impl From<&Files> for Published {
+impl From<&Files> for MirrorIndex {
     fn from(files: &Files) -> Self {
         Self(files.iter().map(|(key, file)| (key.as_str().into(), file.state())).collect())
     }
 }
 
 /// The plan that turns the mirror of `old` into that of `new`, which is from [`files`].
-pub fn plan(old: &Published, new: &Files) -> MirrorPlan {
+pub fn plan(old: &MirrorIndex, new: &Files) -> MirrorPlan {
     let is_changed = |file: &&MirrorFile| old.0.get(file.key.as_str()) != Some(&file.state());
     let writes = new.values().filter(is_changed).cloned();
     let deletions = old.0.keys().filter(|key| !new.contains_key(&***key));
@@ -142,8 +142,8 @@ pub fn plan(old: &Published, new: &Files) -> MirrorPlan {
 
 /// The plan that turns a mirror of unknown state into that of `new`. It names every file, and every other listed object
 /// that a mount with this mode may have written.
-pub fn plan_all(listed: &[Listed], new: &Files, mode: MirrorMode) -> MirrorPlan {
-    let is_possible = |object: &&Listed| {
+pub fn plan_all(listed: &[ListedObject], new: &Files, mode: MirrorMode) -> MirrorPlan {
+    let is_possible = |object: &&ListedObject| {
         let is_in_scope = mode == MirrorMode::All || is_markdown(object.key.as_bytes());
         is_in_scope && object.size <= MIRROR_MAX + FRONT_MAX && path_of(&object.key).is_some()
     };
@@ -334,7 +334,7 @@ async fn remove(mirror: &MirrorClient, key: &str, commit: u64) -> std::result::R
 
 /// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportReport {
     /// The commit; `None` if there was nothing to take in.
     pub commit: Option<u64>,
     /// Paths of new files.
@@ -366,8 +366,8 @@ pub async fn import(
     mode: MirrorMode,
     remove: Option<Duration>,
     writer: &str,
-) -> Result<Imported> {
-    let mut done = Imported::default();
+) -> Result<ImportReport> {
+    let mut done = ImportReport::default();
     let mut listed = mirror.list("").await?;
     // A key that ends in `/` is how some tools mark a directory.
     listed.retain(|object| !object.key.ends_with('/'));
@@ -379,7 +379,7 @@ pub async fn import(
     let mut objects = stream::iter(reads).buffered(AT_ONCE);
     let (mut present, mut is_published) = (BTreeSet::new(), false);
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
-    while let Some((Listed { key, modified, .. }, object)) = objects.try_next().await? {
+    while let Some((ListedObject { key, modified, .. }, object)) = objects.try_next().await? {
         let Some(object) = object else { continue };
         present.insert(key.clone());
         let (content, base) = match origin(&key, &object.body, &object.metadata) {
@@ -422,7 +422,7 @@ pub async fn import(
     }
     if let Some(late) = remove {
         let cutoff = now().saturating_sub(late.as_nanos() as i64);
-        match walk_to(client, At::Time(cutoff)).await {
+        match walk_to(client, HistoryPoint::Time(cutoff)).await {
             _ if !is_published => {
                 let note = "nothing is removed: no object of the mirror was written by ctxbench";
                 done.notes.push(note.to_owned());
@@ -470,7 +470,7 @@ async fn merged(
     if there.same_bytes(&edited) || digest == digest_of(there).to_string() {
         return Ok(Some(ours.clone()));
     }
-    let mut walk = match walk_to(client, At::Commit(since)).await {
+    let mut walk = match walk_to(client, HistoryPoint::Commit(since)).await {
         Ok(walk) => walk,
         Err(HistoryError::TooOld(_) | HistoryError::NoCommit(..)) => return Ok(None),
         Err(error) => return Err(error),

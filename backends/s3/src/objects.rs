@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::tree::{Changes, Hash, Invalid, Place};
+use crate::tree::{Changes, Hash, InvalidLog, Place};
 
 /// An object of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +44,7 @@ impl Key {
 
 /// The outcome of a conditional PUT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// The object was created by this request.
     Created,
     /// An object of that key exists. An earlier attempt at this request may have created it.
@@ -68,7 +68,7 @@ pub enum Fault {
 /// The requests to a bucket that the protocol uses. They fail with a [`Fault`].
 pub trait Objects: Sync {
     /// Creates an object unless one has that key (`If-None-Match: *`). After [`Fault::Unknown`] it may exist, or appear.
-    fn put_new(&self, key: Key, body: Bytes) -> impl Future<Output = Result<Put, Fault>> + Send;
+    fn put_new(&self, key: Key, body: Bytes) -> impl Future<Output = Result<PutOutcome, Fault>> + Send;
 
     /// Reads an object, or a range of it in bytes. `None` if there is none.
     fn get(&self, key: Key, range: Option<Range<u64>>) -> impl Future<Output = Result<Option<Bytes>, Fault>> + Send;
@@ -141,11 +141,11 @@ pub struct Floor {
 /// The content of an object of the log.
 pub trait Record: Serialize + DeserializeOwned {
     /// The object, with the bytes of inline chunks. Fails if it cannot be encoded.
-    fn encode(&self, inline: &[u8]) -> Result<Bytes, Invalid> {
+    fn encode(&self, inline: &[u8]) -> Result<Bytes, InvalidLog> {
         let object = [MAGIC, inline].concat();
         let start = object.len();
         let encoded = postcard::to_extend(self, object);
-        let mut object = encoded.map_err(|error| Invalid(error.to_string()))?;
+        let mut object = encoded.map_err(|error| InvalidLog(error.to_string()))?;
         let length = (object.len() - start) as u32;
         object.extend(length.to_le_bytes());
         // The checksum detects damage before another commit names the object's digest.
@@ -155,8 +155,8 @@ pub trait Record: Serialize + DeserializeOwned {
     }
 
     /// Decodes an object. Fails if it is damaged, of a newer format, or none of ours.
-    fn decode(object: &[u8]) -> Result<Self, Invalid> {
-        let fail = |reason: &str| Invalid(reason.to_owned());
+    fn decode(object: &[u8]) -> Result<Self, InvalidLog> {
+        let fail = |reason: &str| InvalidLog(reason.to_owned());
         let cut = || fail("it is not an object of a ctxbench log, or it is truncated");
         let (magic, rest) = object.split_first_chunk::<8>().ok_or_else(cut)?;
         if magic[..7] != MAGIC[..7] {
@@ -164,7 +164,7 @@ pub trait Record: Serialize + DeserializeOwned {
         }
         if magic[7] != MAGIC[7] {
             let newer = "this ctxbench knows format 1 (use a newer ctxbench)";
-            return Err(Invalid(format!("it has format {}; {newer}", magic[7])));
+            return Err(InvalidLog(format!("it has format {}; {newer}", magic[7])));
         }
         let (rest, sum) = rest.split_last_chunk::<CHECKSUM>().ok_or_else(cut)?;
         let Hash(digest) = Hash::of(&object[..object.len() - sum.len()]);
@@ -174,7 +174,7 @@ pub trait Record: Serialize + DeserializeOwned {
         let (rest, length) = rest.split_last_chunk::<4>().ok_or_else(cut)?;
         let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize);
         let header = &rest[start.ok_or_else(cut)?..];
-        postcard::from_bytes(header).map_err(|error| Invalid(format!("it is damaged: {error}")))
+        postcard::from_bytes(header).map_err(|error| InvalidLog(format!("it is damaged: {error}")))
     }
 }
 
@@ -184,7 +184,7 @@ impl Record for Floor {}
 
 impl Commit {
     /// The commit in an object, as a tree has it: inline chunks name the commit.
-    pub fn decode(object: &[u8]) -> Result<Self, Invalid> {
+    pub fn decode(object: &[u8]) -> Result<Self, InvalidLog> {
         <Self as Record>::decode(object).map(Self::located)
     }
 

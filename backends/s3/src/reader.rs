@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream, try_join};
 use network::limits;
 
-use crate::merge::{Fetched, ReplicaError};
-use crate::objects::{Checkpoint, Commit, Fault, Floor, Head, INLINE_START, Key, Objects, Put, Record};
+use crate::merge::{ChunkBytes, ReplicaError};
+use crate::objects::{Checkpoint, Commit, Fault, Floor, Head, INLINE_START, Key, Objects, PutOutcome, Record};
 use crate::tree::{CHUNK, Chunk, Content, Hash, Place, Tree};
 use crate::view::validate;
 
@@ -29,7 +29,7 @@ pub enum SessionError {
     Replica(#[from] ReplicaError),
     /// The log is not the one that the working copy knows. Nothing may be written.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] BrokenLog),
     /// Other writers committed first in every attempt.
     #[error("other writers committed first, {0} times in a row")]
     Outrun(u32),
@@ -40,7 +40,7 @@ pub type Result<T, E = SessionError> = std::result::Result<T, E>;
 
 /// The reason why a log cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum BrokenLog {
     /// The last commit that the working copy knows is gone.
     #[error("commit {0} is missing: the bucket was emptied, or rolled back to an earlier state")]
     Gone(u64),
@@ -60,7 +60,7 @@ pub enum Broken {
     Unconditional,
 }
 
-impl Broken {
+impl BrokenLog {
     /// Advice for the user.
     pub fn fix(&self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Broken {
 }
 
 pub(crate) fn damaged(key: Key, reason: impl ToString) -> SessionError {
-    Broken::Damaged(format!("{key:?}"), reason.to_string()).into()
+    BrokenLog::Damaged(format!("{key:?}"), reason.to_string()).into()
 }
 
 /// Reads an object of the log; `None` if there is none.
@@ -122,7 +122,12 @@ pub(crate) async fn checkpoint<O: Objects>(objects: &O, number: u64) -> Result<O
 }
 
 /// Creates the checkpoint of the tree after a commit, unless there is one.
-pub(crate) async fn create_checkpoint<O: Objects>(objects: &O, head: Head, time: i64, tree: &Tree) -> Result<Put> {
+pub(crate) async fn create_checkpoint<O: Objects>(
+    objects: &O,
+    head: Head,
+    time: i64,
+    tree: &Tree,
+) -> Result<PutOutcome> {
     let key = Key::Checkpoint(head.number);
     let checkpoint = Checkpoint { number: head.number, hash: head.hash, time, tree: tree.to_changes() };
     let object = checkpoint.encode(&[]);
@@ -151,7 +156,7 @@ pub(crate) async fn checkpoint_of_log<O: Objects>(objects: &O, number: u64) -> R
     let commit = async { Ok(objects.get(Key::Log(number), None).await?) };
     let (found, commit) = try_join!(checkpoint(objects, number), commit)?;
     let (Some(found), Some(commit)) = (found, commit) else {
-        return Err(Broken::Gone(number).into());
+        return Err(BrokenLog::Gone(number).into());
     };
     if (found.0.number, found.0.hash) != (number, Hash::of(&commit)) {
         let reason = "it is of another commit than the log's";
@@ -199,12 +204,12 @@ pub(crate) async fn read<O: Objects>(objects: &O, content: &Content) -> Result<B
 /// The objects of commits, in order. Several are fetched at once: a reader that is one commit behind is often many
 /// behind.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct CommitPrefetch {
     found: VecDeque<Option<Bytes>>,
     window: u64,
 }
 
-impl Ahead {
+impl CommitPrefetch {
     /// Whether the next call sends requests.
     pub(crate) fn is_empty(&self) -> bool {
         self.found.is_empty()
@@ -241,10 +246,10 @@ pub struct Look {
     /// The first commit. Without one, nothing else was read.
     pub(crate) first: Option<Bytes>,
     /// The outcome of creating it again: this detects, harmlessly, a server that overwrites silently.
-    pub(crate) probed: Put,
+    pub(crate) probed: PutOutcome,
     pub(crate) checkpoint: Option<(Checkpoint, Tree)>,
     /// The commits after the checkpoint.
-    pub(crate) ahead: Ahead,
+    pub(crate) ahead: CommitPrefetch,
 }
 
 impl Look {
@@ -257,8 +262,8 @@ impl Look {
             floors(objects, Vec::new()),
         )?;
         let newest = listed.into_iter().max().unwrap_or(0).max(oldest(&floors));
-        let mut ahead = Ahead::default();
-        let (mut probed, mut checkpoint) = (Put::Created, None);
+        let mut ahead = CommitPrefetch::default();
+        let (mut probed, mut checkpoint) = (PutOutcome::Created, None);
         if let Some(first) = &first {
             (probed, checkpoint, ()) = try_join!(
                 async { Ok(objects.put_new(Key::Log(1), first.clone()).await?) },
@@ -289,7 +294,7 @@ impl Step {
         let number = head.number + 1;
         let commit = Commit::decode(&object).map_err(|error| damaged(Key::Log(number), error))?;
         if commit.number != number || commit.parent != head.hash {
-            return Err(Broken::Chain(number).into());
+            return Err(BrokenLog::Chain(number).into());
         }
         let hash = Hash::of(&object);
         let first = if number == 1 { hash } else { head.first };
@@ -312,7 +317,7 @@ impl Step {
     }
 
     /// The same by digest.
-    pub(crate) fn fetched(&self) -> Result<Fetched> {
+    pub(crate) fn fetched(&self) -> Result<ChunkBytes> {
         let reason = "an inline file differs from its digest";
         let damaged = || damaged(Key::Log(self.head.number), reason);
         let bytes = |(chunk, bytes): (&Chunk, Option<_>)| Ok((chunk.hash, bytes.ok_or_else(damaged)?));
@@ -328,17 +333,22 @@ pub(crate) struct Walk<'a, O> {
     /// When it was made, in nanoseconds since 1970.
     pub(crate) time: i64,
     pub(crate) tree: Tree,
-    ahead: Ahead,
+    ahead: CommitPrefetch,
 }
 
 impl<'a, O: Objects> Walk<'a, O> {
     /// From a checkpoint, or from before the first commit for 0.
     pub(crate) async fn start(objects: &'a O, number: u64) -> Result<Self> {
-        let mut walk =
-            Self { objects, head: Head::default(), time: i64::MIN, tree: Tree::default(), ahead: Ahead::default() };
+        let mut walk = Self {
+            objects,
+            head: Head::default(),
+            time: i64::MIN,
+            tree: Tree::default(),
+            ahead: CommitPrefetch::default(),
+        };
         if number > 0 {
             let found = checkpoint(objects, number).await?;
-            let (checkpoint, tree) = found.ok_or(Broken::Gone(number))?;
+            let (checkpoint, tree) = found.ok_or(BrokenLog::Gone(number))?;
             (walk.head.number, walk.head.hash) = (number, checkpoint.hash);
             (walk.time, walk.tree) = (checkpoint.time, tree);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 pub use crate::merge::ReplicaError;
-use crate::merge::{Merged, Needs, ReadOurs, Result};
+use crate::merge::{LocalReader, MergeResult, MissingChunks, Result};
 pub use crate::objects::Head;
 use crate::tree::{Changes, Hash, NodeId, Tree, describe, leave_out};
 
@@ -20,7 +20,7 @@ pub struct Writer {
 
 /// The local changes of a moment.
 #[derive(Clone, Debug, Default)]
-pub struct Local {
+pub struct LocalChanges {
     /// The differences from the base. Chunks that the base does not have are [`crate::tree::Place::Local`].
     pub changes: Changes,
     /// The bytes of files that may travel inside the commit, by digest of their one chunk.
@@ -31,7 +31,7 @@ pub struct Local {
     pub mark: u64,
 }
 
-impl Local {
+impl LocalChanges {
     /// Without the files that cannot be read, for a merge with `theirs`.
     ///
     /// # Errors
@@ -51,8 +51,13 @@ impl Local {
 }
 
 /// The merge of [`Replica::adopt`]: over base, local changes, a reader of local content, a source of new identities.
-pub type MergeWork<'a> =
-    dyn FnMut(&Tree, &Changes, &mut ReadOurs<'_>, &mut dyn FnMut() -> NodeId) -> Result<Result<Merged, Needs>> + 'a;
+pub type MergeWork<'a> = dyn FnMut(
+        &Tree,
+        &Changes,
+        &mut LocalReader<'_>,
+        &mut dyn FnMut() -> NodeId,
+    ) -> Result<Result<MergeResult, MissingChunks>>
+    + 'a;
 
 /// A working copy, the tree that it was last equal to (the base), and the journal between the two.
 ///
@@ -75,7 +80,7 @@ pub trait Replica: Send {
 
     /// The working copy's differences from the base. If there are any, also notes that a commit of them with that nonce
     /// may be sent as the one after the head; after a failure, nothing may be sent.
-    fn local(&mut self, nonce: [u8; 16]) -> Result<Local>;
+    fn local(&mut self, nonce: [u8; 16]) -> Result<LocalChanges>;
 
     /// The chunk `index` of a local file that [`Replica::local`] saw, as it is now; `None` if it is not there any more.
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>>;
@@ -88,5 +93,5 @@ pub trait Replica: Send {
 
     /// A commit of another becomes the head. `theirs` becomes part of the base, and what `merge` makes of it and the
     /// local changes becomes part of the working copy. Nothing happens if the merge needs content first.
-    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), Needs>>;
+    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), MissingChunks>>;
 }

@@ -12,7 +12,7 @@ use http::request::Builder;
 use http::{HeaderMap, Method, Request, header};
 use jiff::Timestamp;
 use network::limits::{self, BodyLimit, SLOWEST};
-use network::{BodyError, Redirected, read_body, read_start};
+use network::{BodyError, RedirectError, read_body, read_start};
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use url::Url;
@@ -21,7 +21,7 @@ use crate::config::S3Config;
 use crate::credentials::{Credentials, KeyError};
 use crate::objects::Fault;
 use crate::signature::sign;
-use crate::stored::{Listed, Object, Precondition, Requests, S3OpenError};
+use crate::stored::{ListedObject, Object, Precondition, Requests, S3OpenError};
 use crate::tree::Hash;
 use crate::wire::{Resolver, element, one_line};
 
@@ -69,7 +69,7 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     /// The redirect that it is.
-    redirected: Option<Redirected>,
+    redirected: Option<RedirectError>,
     /// The key was of a role, and another is asked for.
     is_key_expired: bool,
 }
@@ -205,11 +205,11 @@ impl Server {
     }
 
     /// Asks for one key of a bucket, once: the smallest request that needs everything to be right.
-    pub(crate) async fn ask(&self, address: &rusty_s3::Bucket) -> Result<Answer, Unanswered> {
+    pub(crate) async fn ask(&self, address: &rusty_s3::Bucket) -> Result<Answer, RequestError> {
         let mut list = ListObjectsV2::new(address, None);
         list.with_max_keys(1);
         let request = Request::get(list.sign(Duration::ZERO).as_str()).body(Bytes::new());
-        let request = request.map_err(Unanswered::of)?;
+        let request = request.map_err(RequestError::of)?;
         self.attempt(&request, limits::LISTING_PAGE).await
     }
 
@@ -248,13 +248,13 @@ impl Server {
     }
 
     /// Signs a request and sends it once. The body of a successful answer has at most `limit`.
-    async fn attempt(&self, request: &Request<Bytes>, limit: BodyLimit) -> Result<Answer, Unanswered> {
+    async fn attempt(&self, request: &Request<Bytes>, limit: BodyLimit) -> Result<Answer, RequestError> {
         let mut signed = reqwest::Request::try_from(request.clone())?;
         let digest = request.extensions().get::<Hash>().copied();
         let digest = digest.unwrap_or_else(|| Hash::of(request.body()));
         let key = self.credentials.key().await?;
         let region = self.address.region();
-        sign(&mut signed, &digest, &key, region, Timestamp::now()).map_err(Unanswered::of)?;
+        sign(&mut signed, &digest, &key, region, Timestamp::now()).map_err(RequestError::of)?;
         let kind = match *request.method() {
             Method::PUT => "s3_put",
             Method::DELETE => "s3_delete",
@@ -268,7 +268,7 @@ impl Server {
         let time = self.timeout + Duration::from_millis(sending);
         let response = tokio::time::timeout(time, execute).await??;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        let redirected = Redirected::of(&response);
+        let redirected = RedirectError::of(&response);
         let part = request.extensions().get::<PartLength>();
         let is_part = status == 206 || headers.contains_key(header::CONTENT_RANGE);
         let limit = match part.filter(|_| is_part) {
@@ -348,7 +348,7 @@ impl Server {
 
     /// All objects whose keys begin with `prefix`, in order; one request for each thousand. Fails if the listing does not
     /// end: if it repeats itself, or has more pages or keys than a bucket of ours; or if there are more than `most`.
-    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<ListedObject>, Fault> {
         let mut listed = Vec::new();
         let mut progress = ListingProgress::default();
         let mut token: Option<String> = None;
@@ -379,7 +379,7 @@ impl Server {
                 tracing::info!("still listing {prefix}: {keys} keys in {pages} pages so far");
             }
             listed.extend(page.contents.into_iter().filter_map(|object| {
-                Some(Listed {
+                Some(ListedObject {
                     key: object.key.strip_prefix(prefix)?.to_owned(),
                     size: object.size.unwrap_or(0),
                     modified: nanoseconds(object.last_modified.as_deref()),
@@ -453,7 +453,7 @@ impl ListingProgress {
 /// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
-pub(crate) struct Unanswered {
+pub(crate) struct RequestError {
     reason: String,
     /// Its time limit is over.
     is_late: bool,
@@ -463,20 +463,20 @@ pub(crate) struct Unanswered {
     pub(crate) is_untrusted: bool,
 }
 
-impl Unanswered {
+impl RequestError {
     fn of(error: impl std::error::Error) -> Self {
         Self { reason: one_line(&error), is_late: false, is_too_long: false, is_untrusted: false }
     }
 }
 
-impl From<KeyError> for Unanswered {
+impl From<KeyError> for RequestError {
     fn from(error: KeyError) -> Self {
         // The service was asked more than once already.
         Self { is_late: true, ..Self::of(error) }
     }
 }
 
-impl From<reqwest::Error> for Unanswered {
+impl From<reqwest::Error> for RequestError {
     fn from(error: reqwest::Error) -> Self {
         // The faults that name a request name its address, too.
         let error = error.without_url();
@@ -484,7 +484,7 @@ impl From<reqwest::Error> for Unanswered {
     }
 }
 
-impl From<BodyError> for Unanswered {
+impl From<BodyError> for RequestError {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::Broken(error) => error.into(),
@@ -497,7 +497,7 @@ impl From<BodyError> for Unanswered {
     }
 }
 
-impl From<tokio::time::error::Elapsed> for Unanswered {
+impl From<tokio::time::error::Elapsed> for RequestError {
     fn from(error: tokio::time::error::Elapsed) -> Self {
         Self { is_late: true, ..Self::of(error) }
     }

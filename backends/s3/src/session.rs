@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{join, try_join};
 
-use crate::merge::{Fetched, ReplicaError, Theirs, merge};
-use crate::objects::{CHECKSUM, Checkpoint, Commit, Fault, Floor, Head, Key, Objects, Put, Record};
-use crate::reader::{self, Ahead, READS, Step, damaged, oldest};
-pub use crate::reader::{Broken, Look, Result, SessionError, fetch};
+use crate::merge::{ChunkBytes, RemoteCommit, ReplicaError, merge};
+use crate::objects::{CHECKSUM, Checkpoint, Commit, Fault, Floor, Head, Key, Objects, PutOutcome, Record};
+use crate::reader::{self, CommitPrefetch, READS, Step, damaged, oldest};
+pub use crate::reader::{BrokenLog, Look, Result, SessionError, fetch};
 use crate::replica::{MergeWork, Replica};
 use crate::tree::{Changes, Hash, Tree};
 use crate::view::{difference, validate};
@@ -40,7 +40,7 @@ const NODES_PER_LAST_COMMIT: u64 = 1024;
 
 /// The result of [`Session::commit`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReport {
     /// The commit, or `None` if there was nothing to commit.
     pub number: Option<u64>,
     /// Files that changed during every read: the commit has a mixture of two states of them. The next commit has a later
@@ -51,7 +51,7 @@ pub struct Committed {
     pub missing: Vec<String>,
 }
 
-impl Committed {
+impl CommitReport {
     /// Whether every change that was local when the call began is in the log.
     pub fn is_complete(&self) -> bool {
         self.restless == 0 && self.missing.is_empty()
@@ -135,11 +135,11 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// Takes the answer to creating the first commit again with the same bytes: a server that overwrites it does no harm,
     /// and is found out.
-    fn record_probe(&mut self, probed: Put) -> Result<()> {
-        self.contact.is_conditional = probed == Put::Exists;
+    fn record_probe(&mut self, probed: PutOutcome) -> Result<()> {
+        self.contact.is_conditional = probed == PutOutcome::Exists;
         match probed {
-            Put::Exists => Ok(()),
-            Put::Created => Err(Broken::Unconditional.into()),
+            PutOutcome::Exists => Ok(()),
+            PutOutcome::Created => Err(BrokenLog::Unconditional.into()),
         }
     }
 
@@ -187,15 +187,15 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         let (object, first, floors) = try_join!(object, first, floors)?;
         self.contact.floors = floors;
         let floor = oldest(&self.contact.floors);
-        let first = first.ok_or(Broken::Gone(1))?;
+        let first = first.ok_or(BrokenLog::Gone(1))?;
         if Hash::of(&first) != head.first {
-            return Err(Broken::Different(1).into());
+            return Err(BrokenLog::Different(1).into());
         }
         match object {
             Some(object) if Hash::of(&object) != head.hash => {
-                return Err(Broken::Different(head.number).into());
+                return Err(BrokenLog::Different(head.number).into());
             }
-            None if floor <= head.number => return Err(Broken::Gone(head.number).into()),
+            None if floor <= head.number => return Err(BrokenLog::Gone(head.number).into()),
             _ => {}
         }
         self.contact.newest = object.and_then(|object| Anchor::of(head.number, &object));
@@ -226,7 +226,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                     let floors = self.contact.floors.clone();
                     self.contact.floors = reader::floors(self.objects, floors).await?;
                     return match oldest(&self.contact.floors) <= number {
-                        true => Err(Broken::Gone(number).into()),
+                        true => Err(BrokenLog::Gone(number).into()),
                         false => self.verify().await,
                     };
                 }
@@ -235,7 +235,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        Err(Broken::Different(number).into())
+        Err(BrokenLog::Different(number).into())
     }
 
     /// Adopts a checkpoint as if it were one commit.
@@ -244,11 +244,11 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         let head = Head { number: checkpoint.number, hash: checkpoint.hash, first };
         // A commit whose answer is not known may be among those that are skipped.
         let is_own = !self.replica.intents().is_empty();
-        self.adopt(head, &theirs, is_own, Fetched::new()).await
+        self.adopt(head, &theirs, is_own, ChunkBytes::new()).await
     }
 
     /// Takes up a log that is new here; what creating the first commit again gave, and the commits after the checkpoint.
-    async fn begin(&mut self) -> Result<(Put, Ahead)> {
+    async fn begin(&mut self) -> Result<(PutOutcome, CommitPrefetch)> {
         let mut look = match self.contact.look.take() {
             Some(look) => look?,
             None => Look::take(self.objects, (self.now)()).await?,
@@ -256,7 +256,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         if look.first.is_none() {
             // The first commit is never removed.
             if look.newest > 0 {
-                return Err(Broken::Gone(1).into());
+                return Err(BrokenLog::Gone(1).into());
             }
             // It is empty. Another writer may be faster.
             let (nonce, nothing) = (self.nonce(), Changes::default());
@@ -299,11 +299,11 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// Adopts all commits after the head; how many there were.
     pub async fn follow(&mut self) -> Result<u64> {
-        self.follow_from(Ahead::default()).await
+        self.follow_from(CommitPrefetch::default()).await
     }
 
     /// The same, where some commits are read already.
-    async fn follow_from(&mut self, mut ahead: Ahead) -> Result<u64> {
+    async fn follow_from(&mut self, mut ahead: CommitPrefetch) -> Result<u64> {
         let mut started = self.contact.checked;
         let mut adopted = 0;
         loop {
@@ -329,11 +329,11 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     async fn take_intact(&mut self, number: u64, mut object: Bytes) -> Result<()> {
         for _ in 1..READS {
             match self.take(object).await {
-                Err(SessionError::Broken(Broken::Damaged(..) | Broken::Chain(_))) => {}
+                Err(SessionError::Broken(BrokenLog::Damaged(..) | BrokenLog::Chain(_))) => {}
                 taken => return taken,
             }
             let again = self.objects.get(Key::Log(number), None).await?;
-            object = again.ok_or(Broken::Gone(number))?;
+            object = again.ok_or(BrokenLog::Gone(number))?;
         }
         self.take(object).await
     }
@@ -353,11 +353,11 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         Ok(())
     }
 
-    async fn adopt(&mut self, head: Head, changes: &Changes, is_own: bool, mut fetched: Fetched) -> Result<()> {
+    async fn adopt(&mut self, head: Head, changes: &Changes, is_own: bool, mut fetched: ChunkBytes) -> Result<()> {
         let writer = self.replica.writer().name.clone();
         validate(self.replica.base(), changes).map_err(|error| damaged(Key::Log(head.number), error))?;
         loop {
-            let theirs = Theirs { changes, number: head.number, is_own, fetched: &fetched, writer: &writer };
+            let theirs = RemoteCommit { changes, number: head.number, is_own, fetched: &fetched, writer: &writer };
             let merge: &mut MergeWork<'_> = &mut |base, ours, read, fresh| merge(base, theirs, ours, read, fresh);
             let Err(needs) = self.replica.adopt(head, changes, merge)? else {
                 return Ok(());
@@ -375,8 +375,8 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// Commits the local changes, after adopting others' commits. After [`SessionError::Fault`] the
     /// commit may be in the log: the next call finds out.
-    pub async fn commit(&mut self) -> Result<Committed> {
-        let mut done = Committed::default();
+    pub async fn commit(&mut self) -> Result<CommitReport> {
+        let mut done = CommitReport::default();
         if !self.replica.intents().is_empty() {
             // An earlier attempt may have succeeded.
             self.follow().await?;
@@ -424,7 +424,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             let (commit, object) = self.encode(head, nonce, changes, &inline)?;
             let (number, hash) = (commit.number, Hash::of(&object));
             let anchor = Anchor::of(number, &object);
-            if self.objects.put_new(Key::Log(number), object).await? == Put::Created {
+            if self.objects.put_new(Key::Log(number), object).await? == PutOutcome::Created {
                 let mark = done.is_complete().then_some(mark);
                 let head = Head { number, hash, ..head };
                 self.replica.acknowledge(head, &commit.changes, mark)?;

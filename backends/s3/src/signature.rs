@@ -22,7 +22,7 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// A header has other characters than visible ASCII and blanks.
 #[derive(Debug, thiserror::Error)]
 #[error("header {0} has characters that a signature cannot cover")]
-pub struct Unsignable(HeaderName);
+pub struct UnsignableHeader(HeaderName);
 
 /// Signs an S3 request as sent at `now`, whose body has the given digest: a server refuses a body with another digest.
 ///
@@ -33,7 +33,7 @@ pub fn sign(
     key: &AccessKey,
     region: &str,
     now: Timestamp,
-) -> Result<(), Unsignable> {
+) -> Result<(), UnsignableHeader> {
     let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
     let day = &time[..8];
     let digest = digest.to_string();
@@ -69,9 +69,9 @@ pub fn sign(
     insert(request, AUTHORIZATION, &value)
 }
 
-fn insert(request: &mut Request, name: HeaderName, value: &str) -> Result<(), Unsignable> {
+fn insert(request: &mut Request, name: HeaderName, value: &str) -> Result<(), UnsignableHeader> {
     let value = HeaderValue::from_str(value);
-    let mut value = value.map_err(|_| Unsignable(name.clone()))?;
+    let mut value = value.map_err(|_| UnsignableHeader(name.clone()))?;
     // Debug output does not show it.
     value.set_sensitive(true);
     request.headers_mut().insert(name, value);
@@ -88,7 +88,7 @@ fn canonical_query(url: &Url) -> String {
 }
 
 /// The headers that are signed, by name.
-fn canonical_headers(request: &Request) -> Result<BTreeMap<&str, String>, Unsignable> {
+fn canonical_headers(request: &Request) -> Result<BTreeMap<&str, String>, UnsignableHeader> {
     let url = request.url();
     let host = &url[Position::BeforeHost..Position::AfterPort];
     let mut headers = BTreeMap::from([(HOST.as_str(), host.to_owned())]);
@@ -96,7 +96,7 @@ fn canonical_headers(request: &Request) -> Result<BTreeMap<&str, String>, Unsign
         if [AUTHORIZATION, CONTENT_LENGTH, HOST].contains(name) {
             continue;
         }
-        let value = value.to_str().map_err(|_| Unsignable(name.clone()))?;
+        let value = value.to_str().map_err(|_| UnsignableHeader(name.clone()))?;
         let words: Vec<&str> = value.split_whitespace().collect();
         let words = words.join(" ");
         headers.entry(name.as_str()).and_modify(|values| *values = format!("{values},{words}")).or_insert(words);

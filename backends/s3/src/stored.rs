@@ -31,7 +31,7 @@ impl S3OpenError {
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedObject {
     /// Its key, without what was listed.
     pub key: String,
     /// Its length in bytes.

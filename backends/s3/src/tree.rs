@@ -108,7 +108,7 @@ pub struct Content {
 }
 
 /// Content at hand, by digest. A chunk that cannot be fetched any more has no bytes.
-pub type Fetched = BTreeMap<Hash, Bytes>;
+pub type ChunkBytes = BTreeMap<Hash, Bytes>;
 
 impl Content {
     /// The content `bytes`, which only the working copy has so far.
@@ -122,7 +122,7 @@ impl Content {
     }
 
     /// The same, with the bytes of its chunks.
-    pub(crate) fn split(bytes: &Bytes) -> (Self, Fetched) {
+    pub(crate) fn split(bytes: &Bytes) -> (Self, ChunkBytes) {
         let content = Self::local(bytes);
         let of = |(chunk, piece): (&Chunk, &[u8])| (chunk.hash, bytes.slice_ref(piece));
         let pieces = std::iter::zip(&content.chunks, bytes.chunks(CHUNK as usize));
@@ -131,7 +131,7 @@ impl Content {
     }
 
     /// The bytes, if all chunks are at hand.
-    pub(crate) fn assemble(&self, fetched: &Fetched) -> Option<Vec<u8>> {
+    pub(crate) fn assemble(&self, fetched: &ChunkBytes) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for chunk in &self.chunks {
             match chunk.place {
@@ -305,7 +305,7 @@ impl Changes {
 /// Why an object does not belong to a log, or changes do not apply to a tree: the log is damaged, or a writer is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(pub(crate) String);
+pub struct InvalidLog(pub(crate) String);
 
 /// The names of a node: nearly every node has one. They are those of [`Tree::names`], shared.
 #[derive(Clone, Debug, PartialEq, Eq)]

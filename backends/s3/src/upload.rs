@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::objects::{Fault, Key, Objects, Put};
+use crate::objects::{Fault, Key, Objects, PutOutcome};
 use crate::reader::{Result, SessionError, fetch};
-use crate::replica::{Local, Replica};
-use crate::session::{Committed, Session, is_recent};
+use crate::replica::{LocalChanges, Replica};
+use crate::session::{CommitReport, Session, is_recent};
 use crate::tree::{Changes, Chunk, Content, Hash, INLINE_MAX, Node, NodeId, Place, describe, leave_out};
 
 /// How many uploads are under way at once; each holds a chunk in memory.
@@ -19,13 +19,13 @@ const COMMIT_MAX: usize = 16 << 20;
 
 /// Changes that can be committed, whose chunks all have a place in the bucket or in the inline section; that section; and
 /// when the oldest blob was created that an earlier attempt has uploaded.
-pub(crate) type Placed = (Changes, Vec<u8>, Option<i64>);
+pub(crate) type PlacedChanges = (Changes, Vec<u8>, Option<i64>);
 
 /// A chunk that the log does not have in the same file: node, index and digest.
-type Wanted = (NodeId, usize, Hash);
+type NewChunk = (NodeId, usize, Hash);
 
 /// The outcome of reading a chunk.
-enum Read {
+enum ReadOutcome {
     Bytes(Bytes),
     /// The file is not the one any more that has to be committed.
     Changed,
@@ -41,10 +41,10 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     /// left out: a commit that deletes a file, but does not have the one that its content went to, would lose it.
     pub(crate) async fn place(
         &mut self,
-        local: Local,
+        local: LocalChanges,
         is_patient: bool,
-        done: &mut Committed,
-    ) -> Result<Option<Placed>> {
+        done: &mut CommitReport,
+    ) -> Result<Option<PlacedChanges>> {
         let (mut changes, mut inline) = (local.changes, local.inline);
         let (mut restless, mut lost) = (BTreeSet::new(), local.unreadable);
         let wanted = self.wanted(&changes, &inline);
@@ -65,23 +65,23 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                 continue;
             }
             let read = match inline.get(&hash) {
-                Some(bytes) => Read::Bytes(bytes.clone()),
+                Some(bytes) => ReadOutcome::Bytes(bytes.clone()),
                 None => self.read(*id, *index, &chunk).await?,
             };
             match read {
-                Read::Bytes(bytes)
+                ReadOutcome::Bytes(bytes)
                     if chunk.place != Place::Local && content.size <= INLINE_MAX && bytes.len() <= room =>
                 {
                     room -= bytes.len();
                     content.chunks[*index].place = Place::Local;
                     inline.insert(hash, bytes);
                 }
-                Read::Bytes(bytes) => drop(batch.insert(hash, bytes)),
-                Read::Missing => {
+                ReadOutcome::Bytes(bytes) => drop(batch.insert(hash, bytes)),
+                ReadOutcome::Missing => {
                     lost.insert(*id);
                 }
-                Read::Changed if is_patient => return Ok(None),
-                Read::Changed => {
+                ReadOutcome::Changed if is_patient => return Ok(None),
+                ReadOutcome::Changed => {
                     restless.insert(*id);
                     let read = self.replica.read(*id, *index)?.unwrap_or_default();
                     if let Some(chunk) = take_as_read(content, *index, &read) {
@@ -123,7 +123,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     }
 
     /// The chunks that do not travel inside the commit and that the base does not have in the same file.
-    fn wanted(&self, changes: &Changes, inline: &BTreeMap<Hash, Bytes>) -> Vec<Wanted> {
+    fn wanted(&self, changes: &Changes, inline: &BTreeMap<Hash, Bytes>) -> Vec<NewChunk> {
         let mut room = COMMIT_MAX;
         let mut wanted = Vec::new();
         for (id, node) in &changes.nodes {
@@ -149,7 +149,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// The places of wanted chunks that the log has already: those of the base, which garbage collection keeps, and those
     /// that this mount created lately; and when the oldest of these was.
-    fn known_places(&self, wanted: &[Wanted]) -> (BTreeMap<Hash, Place>, Option<i64>) {
+    fn known_places(&self, wanted: &[NewChunk]) -> (BTreeMap<Hash, Place>, Option<i64>) {
         let (mut places, mut oldest) = (BTreeMap::new(), None);
         let hashes: BTreeSet<Hash> = wanted.iter().map(|(_, _, hash)| *hash).collect();
         if hashes.is_empty() {
@@ -172,17 +172,17 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     }
 
     /// The bytes of a chunk from the working copy, or else from where others may have left it.
-    async fn read(&mut self, id: NodeId, index: usize, chunk: &Chunk) -> Result<Read> {
+    async fn read(&mut self, id: NodeId, index: usize, chunk: &Chunk) -> Result<ReadOutcome> {
         let read = self.replica.read(id, index)?;
         if let Some(bytes) = read.filter(|bytes| Hash::of(bytes) == chunk.hash) {
-            return Ok(Read::Bytes(bytes));
+            return Ok(ReadOutcome::Bytes(bytes));
         }
         if chunk.place == Place::Local {
-            return Ok(Read::Changed);
+            return Ok(ReadOutcome::Changed);
         }
         match fetch(self.objects, chunk).await {
-            Ok(bytes) => Ok(Read::Bytes(bytes)),
-            Err(SessionError::Broken(_)) => Ok(Read::Missing),
+            Ok(bytes) => Ok(ReadOutcome::Bytes(bytes)),
+            Err(SessionError::Broken(_)) => Ok(ReadOutcome::Missing),
             Err(error) => Err(error),
         }
     }
@@ -197,8 +197,8 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             let salt = u32::from_le_bytes(salt).max(1);
             async move {
                 match objects.put_new(Key::Blob(hash, salt), bytes).await? {
-                    Put::Created => Ok((hash, salt)),
-                    Put::Exists => {
+                    PutOutcome::Created => Ok((hash, salt)),
+                    PutOutcome::Exists => {
                         let reason = format!("blob {hash}-{salt:08x} exists already");
                         Err(Fault::Unknown(reason))
                     }

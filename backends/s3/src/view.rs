@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tree::{Changes, Content, Entry, Invalid, Name, Node, NodeId, ROOT, Tree};
+use crate::tree::{Changes, Content, Entry, InvalidLog, Name, Node, NodeId, ROOT, Tree};
 
 /// A tree with changes on top.
 #[derive(Clone)]
@@ -179,8 +179,8 @@ pub fn conflict_name(name: &Name, writer: &str, number: u64, attempt: u32) -> Na
 /// Checks that the changes leave `base` a tree: every name is in a directory and names a node, a directory has one name
 /// and is not in itself, what loses its last name is empty, and no node becomes another kind of node.
 /// Fails with the first violation.
-pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
-    let invalid = |reason: String| Err(Invalid(reason));
+pub fn validate(base: &Tree, changes: &Changes) -> Result<(), InvalidLog> {
+    let invalid = |reason: String| Err(InvalidLog(reason));
     for (id, node) in &changes.nodes {
         let before = base.node(*id);
         if before.is_some_and(|before| before.is_directory() != node.is_directory()) {
@@ -220,7 +220,7 @@ pub fn validate(base: &Tree, changes: &Changes) -> Result<(), Invalid> {
 
 impl Tree {
     /// The tree of these nodes and names. Fails if they are none.
-    pub fn of(changes: &Changes) -> Result<Self, Invalid> {
+    pub fn of(changes: &Changes) -> Result<Self, InvalidLog> {
         let mut tree = Self::default();
         validate(&tree, changes)?;
         tree.apply(changes);

@@ -15,14 +15,14 @@ const GRAIN: usize = 16;
 /// Bytes that are allocated now.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-struct Counting;
+struct CountingAllocator;
 
 fn taken(layout: Layout) -> usize {
     (layout.size() + HEADER).next_multiple_of(GRAIN).max(2 * GRAIN)
 }
 
 // SAFETY: every call is passed on to the system's allocator, unchanged.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(taken(layout), Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of this function, which is the same.
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The changes that make `files` files of one kilobyte, 200 in a directory.
 fn files(files: u64) -> Changes {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use s3::merge::{Fetched, Merged, ReplicaError, Theirs, difference, merge, validate};
+use s3::merge::{ChunkBytes, MergeResult, RemoteCommit, ReplicaError, difference, merge, validate};
 use s3::tree::{Changes, Node, NodeId, Tree};
 
 use files::{Files, is_equal, tokens_of};
@@ -35,9 +35,9 @@ fn copies(base: &Ops, ours: &Ops, theirs: &Ops) -> [Files; 3] {
 }
 
 /// Merges as a session does: content is fetched when it is asked for.
-fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
+fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> MergeResult {
     let local = difference(base, &ours.tree);
-    let mut fetched = Fetched::new();
+    let mut fetched = ChunkBytes::new();
     loop {
         let mut next = 1 << 40;
         let mut fresh = || {
@@ -48,7 +48,7 @@ fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
             let content = ours.tree.node(id).and_then(Node::content);
             Ok(Some(ours.read(content.expect("a file of ours")).expect("bytes at hand").into()))
         };
-        let theirs = Theirs { changes: theirs, number: 7, is_own, fetched: &fetched, writer: "bob@host" };
+        let theirs = RemoteCommit { changes: theirs, number: 7, is_own, fetched: &fetched, writer: "bob@host" };
         match merge(base, theirs, &local, &mut read, &mut fresh).unwrap() {
             Ok(merged) => return merged,
             Err(needs) => {
@@ -61,7 +61,7 @@ fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
 }
 
 /// The working copy after a merge.
-fn adopted(ours: &Tree, merged: &Merged) -> Tree {
+fn adopted(ours: &Tree, merged: &MergeResult) -> Tree {
     for (hash, bytes) in &merged.bytes {
         files::note(*hash, bytes);
     }

@@ -11,7 +11,7 @@ use reqwest::{Method, Request};
 use s3::bucket::is_this_machine;
 use s3::config::{MirrorMode, Secret, check_name, seal_key};
 use s3::credentials::{AccessKey, Credentials};
-use s3::mirror::{Origin, Published, escape, files, origin, plan, unescape};
+use s3::mirror::{MirrorIndex, Origin, escape, files, origin, plan, unescape};
 use s3::seal::{Seal, SealError};
 use s3::signature::sign;
 use s3::text::{is_journal, journal_base, merge};
@@ -186,7 +186,7 @@ fn a_plan_writes_what_changed_and_deletes_what_is_gone() {
     let old = tree(&[("a.md", "1"), ("b.md", "2"), ("c.txt", "3")]);
     let new = tree(&[("a.md", "1"), ("d.MD", "2"), ("c.txt", "4")]);
     let plan_of = |mode| -> Vec<(String, bool)> {
-        let plan = plan(&Published::from(&files(&old, mode)), &files(&new, mode));
+        let plan = plan(&MirrorIndex::from(&files(&old, mode)), &files(&new, mode));
         let is_written = |(key, file): (String, Option<_>)| (key, file.is_some());
         plan.into_iter().map(is_written).collect()
     };

@@ -27,7 +27,7 @@ pub enum ServerKind {
 /// Why a server cannot be started here, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} is not installed: {reason}; {fix}")]
-pub struct NotFound {
+pub struct MissingServer {
     /// The server.
     pub kind: ServerKind,
     /// Where the search looked.
@@ -78,8 +78,8 @@ impl ServerKind {
     /// Searches for the server's program.
     ///
     /// # Errors
-    /// [`NotFound`], with the searched places and the fix.
-    pub fn find(self) -> Result<FoundServer, NotFound> {
+    /// [`MissingServer`], with the searched places and the fix.
+    pub fn find(self) -> Result<FoundServer, MissingServer> {
         let found = |program| FoundServer { kind: self, program };
         let (program, below, fix) = match self {
             Self::Embedded => return Ok(found(None)),
@@ -87,7 +87,7 @@ impl ServerKind {
             Self::Seaweedfs => ("weed", "peers/bin", "`make peers` installs it"),
             Self::Rclone => ("rclone", "peers/bin", "`make peers` installs it"),
         };
-        let not_found = |reason: String| NotFound { kind: self, reason, fix: fix.to_owned() };
+        let not_found = |reason: String| MissingServer { kind: self, reason, fix: fix.to_owned() };
         // A program that the user names must be that one and no other.
         if self == Self::Minio
             && let Some(named) = std::env::var_os(MINIO_VARIABLE)

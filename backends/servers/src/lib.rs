@@ -19,8 +19,8 @@ pub use access::{REGION, ServerAccess, kept_keys, private_directory};
 pub use bucket::{BUCKET, BucketError, create_bucket};
 pub use child::{ChildError, bound_to_this_process, exec_bound_to_parent};
 pub use embedded::{Embedded, Quirk};
-pub use faults::{Answered, FaultProxy, Fired, Operation, RequestFault, Rule, SeenRequest, When};
-pub use kind::{FoundServer, NotFound, ServerKind};
+pub use faults::{AnswerStatus, FaultProxy, Operation, RequestFault, Rule, RuleCounts, RuleFrequency, SeenRequest};
+pub use kind::{FoundServer, MissingServer, ServerKind};
 pub use proxy::Proxy;
 pub use running::{Announcement, Server, ServerOptions, StartError, start};
 

@@ -25,7 +25,7 @@ pub struct DatabaseOptions {
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
     #[command(flatten)]
-    log: WithoutLog,
+    log: LogOption,
 }
 
 impl DatabaseOptions {
@@ -42,14 +42,14 @@ impl DatabaseOptions {
 
 /// The option by which a database without its log is opened.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct WithoutLog {
+pub struct LogOption {
     /// Mount although a log of the database or cache (`FILE-wal`, `FILE-redo`) was removed or damaged after a crash.
     /// Changes that only the log had are lost, and the mount shows an earlier state.
     #[arg(long)]
     without_log: bool,
 }
 
-impl WithoutLog {
+impl LogOption {
     /// Prepares the database at `path`, if the option is given.
     ///
     /// # Errors

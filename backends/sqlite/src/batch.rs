@@ -87,10 +87,10 @@ pub(super) fn restore_last_tails(connection: &Connection, path: &Path) -> std::r
 }
 
 /// The database's record of its redo log.
-pub(super) fn known(connection: &Connection) -> rusqlite::Result<set_aside::Known> {
+pub(super) fn known(connection: &Connection) -> rusqlite::Result<set_aside::RedoRecord> {
     let read = "SELECT redo, applied, ended FROM log";
     connection.query_row(read, (), |row| {
-        Ok(set_aside::Known { mount: row.get(0)?, applied: unsigned(row.get(1)?), ended: row.get(2)? })
+        Ok(set_aside::RedoRecord { mount: row.get(0)?, applied: unsigned(row.get(1)?), ended: row.get(2)? })
     })
 }
 
@@ -237,7 +237,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     use fuse::store::{
-        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
+        Allocation, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
     };
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
@@ -326,7 +326,7 @@ mod tests {
             9 => gone(store.rmdir(&caller, ROOT, &one)),
             10 => drop(store.setxattr(&caller, ino, &two, &one, XattrMode::Set)),
             _ => {
-                let how = [Allocate::PunchHole, Allocate::Zero { keep_size: false }];
+                let how = [Allocation::PunchHole, Allocation::Zero { keep_size: false }];
                 let how = how[random(2) as usize];
                 drop(store.fallocate(&caller, ino, how, random(HEAD), 1 + random(HEAD)));
             }

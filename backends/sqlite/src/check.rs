@@ -19,8 +19,8 @@ use crate::files::{has_log, is_foreign, log_of, open_beside, tails_of};
 use crate::names::slots;
 use crate::nodes::unsigned;
 use crate::open::{
-    connect, ensure_not_truncated, ensure_own_files, identify, keep_wal_on_close, lock_exclusive, missing_log,
-    must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason, resolve,
+    connect, ensure_not_truncated, ensure_own_files, identify, keep_wal_on_close, missing_log, must_be_ours,
+    needs_recovery, open_and_lock, open_immutable, open_pages, read_only_reason, resolve,
 };
 use crate::open_error::{SqliteOpenError, unreadable};
 use crate::{HEAD, batch, header, redo, sum_file};
@@ -154,7 +154,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     problems.extend(damaged_redo(&connection, path));
     let numbers = damaged_pages.iter().map(u64::to_string);
     note(problems, "a page of the database is damaged", numbers.collect());
-    let mut failed = Failed::default();
+    let mut failed = ReadFailures::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
     let tails = failed.note(compare_tails(&connection, path, is_mounted));
@@ -231,9 +231,9 @@ fn is_mounted(file: &File) -> bool {
 
 /// Why rows cannot be looked at: each reason once.
 #[derive(Default)]
-struct Failed(Vec<String>);
+struct ReadFailures(Vec<String>);
 
-impl Failed {
+impl ReadFailures {
     /// What was found; nothing, if rows cannot be read.
     fn note<T: Default>(&mut self, found: rusqlite::Result<T>) -> T {
         found.unwrap_or_else(|error| {
@@ -293,7 +293,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     }
     let path = &resolve(path)?;
     must_be_ours(path)?;
-    let ownership = match lock_exclusive(path) {
+    let ownership = match open_and_lock(path) {
         // A mount has the database, and its logs.
         Err(SqliteOpenError::Owned(..)) => return Ok(false),
         owned => owned?,
@@ -349,7 +349,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
 /// Looks at the rows and what they hold, not at the log and the tails.
 fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
     let db = &connection.transaction_with_behavior(TransactionBehavior::Deferred)?;
-    let mut failed = Failed::default();
+    let mut failed = ReadFailures::default();
     let mut count = |sql| {
         let counted = db.query_row(sql, (), |row| row.get(0)).map(unsigned);
         failed.note(counted)

@@ -19,7 +19,7 @@ use crate::nodes::{signed, unsigned};
 use crate::open_error::SqliteOpenError;
 use crate::record::Sizes;
 use crate::set_aside::{TailName, TailNames};
-use crate::sum_file::{Left, LeftTail};
+use crate::sum_file::{RecordedTail, SumFileContent};
 use crate::tail_sums::{self, Rows, TailSums};
 use crate::{batch, set_aside, synced, synced_rows};
 
@@ -38,7 +38,7 @@ struct NextState {
     wanted: BTreeMap<Ino, u64>,
     /// Tails that it would give their names back.
     restored: BTreeMap<Ino, TailName>,
-    known: set_aside::Known,
+    known: set_aside::RedoRecord,
 }
 
 impl NextState {
@@ -158,8 +158,8 @@ pub(super) fn compare_tails(
 ) -> rusqlite::Result<TailComparison> {
     let state = NextState::read(db, path)?;
     let left = || match is_mounted() {
-        true => Left::default(),
-        false => Left::read(path, state.known).unwrap_or_default(),
+        true => SumFileContent::default(),
+        false => SumFileContent::read(path, state.known).unwrap_or_default(),
     };
     let before = left();
     let mut found = TailComparison::default();
@@ -205,7 +205,7 @@ fn compare_left(
     db: &Connection,
     (ino, wanted): (Ino, u64),
     tail: &Path,
-    left: &LeftTail,
+    left: &RecordedTail,
 ) -> rusqlite::Result<(bool, Option<String>)> {
     let rows = sums(db, ino)?.unwrap_or_default();
     let compared = open_beside(tail, File::options().read(true)).and_then(|file| {
@@ -625,7 +625,7 @@ mod tests {
             }
             resize(&store, cut, HEAD + 100_001);
             store.append(&OWNER, cut, HEAD + 100_001, b"after it").unwrap();
-            let hole = fuse::store::Allocate::PunchHole;
+            let hole = fuse::store::Allocation::PunchHole;
             store.fallocate(&OWNER, punched, hole, HEAD + 10_000, 150_000).unwrap();
             resize(&store, extended, 5 * LONG as u64);
             let end = 6 * LONG as u64;

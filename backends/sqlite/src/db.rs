@@ -8,8 +8,8 @@ use fuse::store::{Attr, Errno, Ino, Result, StoreError};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use crate::counters::Counters;
-use crate::deferred::Deferred;
-use crate::growth::Replacing;
+use crate::deferred::DeferredRows;
+use crate::growth::OpenReplacements;
 use crate::log::Log;
 use crate::name_cache::NameCache;
 use crate::redo::Redo;
@@ -72,13 +72,13 @@ pub struct Db {
     /// The known names of directories.
     pub(super) names: RefCell<NameCache>,
     /// The rows that the next commit writes.
-    pub(super) deferred: Deferred,
+    pub(super) deferred: DeferredRows,
     /// A change could not be undone, so reads might return changes that were never acknowledged; or a commit panicked.
     pub(super) is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
     pub(super) log_says_needed: Cell<bool>,
     /// Files that have replaced others in the open transaction.
-    pub(super) replacing: RefCell<Replacing>,
+    pub(super) replacing: RefCell<OpenReplacements>,
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
@@ -125,7 +125,7 @@ impl Db {
             counters,
             kept: RefCell::default(),
             names: RefCell::default(),
-            deferred: Deferred::default(),
+            deferred: DeferredRows::default(),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
             replacing: RefCell::default(),

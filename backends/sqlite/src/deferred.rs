@@ -20,7 +20,7 @@ pub(super) struct Inode {
 
 /// The deferred rows of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Deferred {
+pub(super) struct DeferredRows {
     /// Whether rows are deferred: not before the redo log begins, nor after it has ended.
     pub(super) is_on: Cell<bool>,
     inodes: RefCell<BTreeMap<Ino, Inode>>,
@@ -32,7 +32,7 @@ pub(super) struct Deferred {
     changes: Cell<u64>,
 }
 
-impl Deferred {
+impl DeferredRows {
     /// How often anything was changed here.
     pub(super) fn changes(&self) -> u64 {
         self.changes.get()
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn chunks_beyond_the_limit_have_to_be_written() {
-        let deferred = Deferred::default();
+        let deferred = DeferredRows::default();
         for id in 0..128 {
             deferred.put_chunk(id, vec![0; 32 << 10]);
         }

@@ -92,13 +92,13 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The directory of a database, held open: the files beside the database are found after the directory was moved, too.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct DatabaseDirectory {
     folder: File,
     /// The name of the database in it.
     name: OsString,
 }
 
-impl Beside {
+impl DatabaseDirectory {
     /// Opens the directory of the database at `path`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_owned();

@@ -25,13 +25,13 @@ pub(super) struct State {
 /// The files that have replaced others in the open transaction, while a part of their tails was not noted as synced: see
 /// [`super::replacing`].
 #[derive(Debug, Default)]
-pub(super) struct Replacing {
+pub(super) struct OpenReplacements {
     pub(super) inos: BTreeSet<Ino>,
     /// Those of the change that is not recorded yet, and the lengths of their tails.
     pub(super) unrecorded: Vec<(Ino, u64)>,
 }
 
-impl Replacing {
+impl OpenReplacements {
     /// What the redo log has to record before the change that was made last.
     pub(super) fn take_unrecorded(&mut self) -> Vec<(Ino, u64)> {
         std::mem::take(&mut self.unrecorded)

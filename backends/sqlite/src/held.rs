@@ -1,6 +1,6 @@
 //! Calls under a lock that the caller already holds.
 
-use fuse::store::{Allocate, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
+use fuse::store::{Allocation, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
 use parking_lot::MutexGuard;
 
 use crate::HEAD;
@@ -161,7 +161,7 @@ pub fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
 }
 
 /// As [`Store::fallocate`](fuse::store::Store::fallocate).
-pub fn fallocate(db: &Db, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+pub fn fallocate(db: &Db, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
     let record = Record::Fallocate { caller: *caller, ino, how, offset, length };
     db.change(&record, |db| allocate(db, caller, ino, how, offset, length))
 }

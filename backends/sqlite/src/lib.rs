@@ -67,12 +67,12 @@ use db::{Db, GuestRecovery};
 use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
     StatFs, Store, StoreError, XattrMode,
 };
 use log::Log;
 use open::{
-    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, lock_exclusive, map_disk_full, must_be_ours,
+    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, map_disk_full, must_be_ours, open_and_lock,
     prepare, resolve,
 };
 use open_error::unreadable;
@@ -164,7 +164,7 @@ impl SqliteStore {
 
     fn begin(path: &Path, owner: &Caller, guest: GuestRecovery) -> std::result::Result<Self, SqliteOpenError> {
         must_be_ours(path)?;
-        let ownership = lock_exclusive(path)?;
+        let ownership = open_and_lock(path)?;
         if let Some(reason) = ownership.read_only.clone() {
             return Self::begin_read_only(path, ownership, &reason, guest);
         }
@@ -607,7 +607,7 @@ impl Store for SqliteStore {
         held::write(&db, caller, ino, offset, data)
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         let record = Record::Fallocate { caller: *caller, ino, how, offset, length };
         held::fallocate(&self.changing(|db| record.can_wait(db)), caller, ino, how, offset, length)
     }

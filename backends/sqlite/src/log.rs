@@ -16,7 +16,7 @@ use crate::counters::Counters;
 use crate::files::{folder, index_of, log_of, open_beside};
 use crate::on_panic::on_panic;
 use crate::open_error::{SqliteOpenError, unreadable};
-use crate::redo::Recorded;
+use crate::redo::PromisedRecords;
 use crate::room::LOG_KEPT;
 use crate::tails::Tails;
 
@@ -230,7 +230,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::sync`].
-    pub(super) fn sync_redo(&self, recorded: &Recorded, tails: &Tails) -> Result<()> {
+    pub(super) fn sync_redo(&self, recorded: &PromisedRecords, tails: &Tails) -> Result<()> {
         let _syncing = self.alone()?;
         if self.recorded.load(Ordering::Acquire) >= recorded.last && tails.are_clean() {
             return Ok(());

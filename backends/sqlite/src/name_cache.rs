@@ -15,7 +15,7 @@ pub struct Name {
 /// A cached name, by its first slot: this connection is the only one that changes names. Only a name whose first slot
 /// is free is cached as missing, so that a new name makes no other cached name wrong.
 #[derive(Debug)]
-struct Kept {
+struct CachedName {
     name: Box<[u8]>,
     found: Option<Name>,
 }
@@ -23,7 +23,7 @@ struct Kept {
 /// The names used last; all are let go when there are more than [`NameCache::MAX`].
 #[derive(Debug, Default)]
 pub(super) struct NameCache {
-    kept: HashMap<(Ino, u64), Kept>,
+    kept: HashMap<(Ino, u64), CachedName>,
 }
 
 impl NameCache {
@@ -43,7 +43,7 @@ impl NameCache {
             self.kept.clear();
         }
         let name = name.into();
-        self.kept.insert((parent, first), Kept { name, found });
+        self.kept.insert((parent, first), CachedName { name, found });
     }
 
     pub(super) fn forget(&mut self, parent: Ino, first: u64) {

@@ -201,9 +201,10 @@ pub(super) fn ensure_not_truncated(path: &Path) -> Result<(), SqliteOpenError> {
     Err(SqliteOpenError::Cut { path: path.to_owned(), beside })
 }
 
-/// Takes the database at `path`, and creates the file where there is none. A file that can only be read is shared with
-/// others that only read it. Until [`Ownership::discard_new`] says otherwise, a file that was created is removed again.
-pub(super) fn lock_exclusive(path: &Path) -> Result<Ownership, SqliteOpenError> {
+/// Opens the database at `path`, creates the file where there is none, and locks it: alone, or together with other
+/// readers if it can only be read. Until [`Ownership::discard_new`] says otherwise, a file that was created is removed
+/// again.
+pub(super) fn open_and_lock(path: &Path) -> Result<Ownership, SqliteOpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).truncate(false).mode(0o600);
     let (opened, is_new) = match options.clone().create_new(true).open(path) {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, XattrMode, check_rename,
+    Allocation, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, XattrMode,
+    check_rename,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +83,7 @@ pub(crate) enum Record<'a> {
     Fallocate {
         caller: Caller,
         ino: Ino,
-        how: Allocate,
+        how: Allocation,
         offset: u64,
         length: u64,
     },
@@ -159,7 +160,7 @@ impl Record<'_> {
             | Record::TailWritten { .. }
             | Record::TailsSynced { .. }
             | Record::TailNeeded { .. } => true,
-            Record::Fallocate { how, .. } => *how == Allocate::PunchHole,
+            Record::Fallocate { how, .. } => *how == Allocation::PunchHole,
             Record::Write { offset, .. } => *offset >= HEAD,
             Record::Create { .. }
             | Record::Link { .. }
@@ -276,10 +277,10 @@ impl<'a> Sizes<'a> {
                 }
                 Record::Append { data, .. } => Some(before.saturating_add(data.len() as u64)),
                 Record::Fallocate { how, offset, length, .. } => match how {
-                    Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false } => {
+                    Allocation::Reserve { keep_size: false } | Allocation::Zero { keep_size: false } => {
                         grown(offset.saturating_add(*length))
                     }
-                    Allocate::Reserve { .. } | Allocate::Zero { .. } | Allocate::PunchHole => size,
+                    Allocation::Reserve { .. } | Allocation::Zero { .. } | Allocation::PunchHole => size,
                 },
                 Record::TailWritten { end, .. } | Record::LongWrite { end, .. } => grown(*end),
                 _ => size,
@@ -490,19 +491,19 @@ pub(super) fn write_end(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Resu
     Ok(end)
 }
 
-pub(super) fn allocate(db: &Db, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+pub(super) fn allocate(db: &Db, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
     let mut attr = nodes::get_file(db, ino)?;
     let end = offset + length;
     if end > content::SIZE_MAX {
         return Err(Errno::FBIG.into());
     }
     let keep_size = match how {
-        Allocate::Reserve { keep_size } => keep_size,
-        Allocate::PunchHole => {
+        Allocation::Reserve { keep_size } => keep_size,
+        Allocation::PunchHole => {
             content::punch(db, &mut attr, offset, length)?;
             true
         }
-        Allocate::Zero { keep_size } => {
+        Allocation::Zero { keep_size } => {
             content::punch(db, &mut attr, offset, length)?;
             keep_size
         }

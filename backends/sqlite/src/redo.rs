@@ -24,7 +24,7 @@ use rustix::io::preadv;
 
 use crate::HEAD;
 use crate::files::{new_redo_of, open_beside, redo_of};
-use crate::set_aside::{ChangeId, Known};
+use crate::set_aside::{ChangeId, RedoRecord};
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -117,7 +117,7 @@ pub fn boot() -> u128 {
 
 /// The records that a sync of the redo log makes durable.
 #[derive(Debug)]
-pub(super) struct Recorded {
+pub(super) struct PromisedRecords {
     pub(super) file: Arc<File>,
     /// The number of the last change, or 0 where none is recorded.
     pub(super) last: u64,
@@ -286,9 +286,9 @@ impl Redo {
     }
 
     /// The current records, which follow `commits` commits, for a sync that promises that they are durable.
-    pub(super) fn promise(&mut self, commits: u64) -> Recorded {
+    pub(super) fn promise(&mut self, commits: u64) -> PromisedRecords {
         self.is_promised |= self.is_pending();
-        Recorded { file: Arc::clone(&self.file), last: if self.is_pending() { self.last } else { 0 }, commits }
+        PromisedRecords { file: Arc::clone(&self.file), last: if self.is_pending() { self.last } else { 0 }, commits }
     }
 
     /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
@@ -370,7 +370,7 @@ pub(super) enum ReadError {
 ///
 /// # Errors
 /// If the file cannot be read, or changes of a mount since the machine has started are lost.
-pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>>, ReadError> {
+pub(super) fn read(path: &Path, known: RedoRecord) -> std::result::Result<Vec<Vec<u8>>, ReadError> {
     let applied = known.applied;
     let (bytes, length) = content(path).map_err(ReadError::Unreadable)?;
     let damaged = |reason: String| Err(ReadError::Damaged(reason));
@@ -511,8 +511,8 @@ mod tests {
         redo.append(encode).unwrap();
     }
 
-    fn known(mount: i64, applied: u64) -> Known {
-        Known { mount: Some(mount), applied, ended: None }
+    fn known(mount: i64, applied: u64) -> RedoRecord {
+        RedoRecord { mount: Some(mount), applied, ended: None }
     }
 
     fn read(path: &Path, mount: i64, applied: u64) -> Vec<Vec<u8>> {
@@ -632,7 +632,7 @@ mod tests {
         // Once they are committed, nothing needs them.
         assert!(read(&path, 7, 2).is_empty());
         damage(&path, 8, 0);
-        let ended = Known { ended: Some(7), ..known(8, 0) };
+        let ended = RedoRecord { ended: Some(7), ..known(8, 0) };
         assert!(super::read(&path, ended).unwrap().is_empty());
     }
 

@@ -594,7 +594,7 @@ mod tests {
             replace(&store, &db);
             place.kill_held(&store);
         }
-        let ownership = crate::lock_exclusive(&place.copy).unwrap();
+        let ownership = crate::open_and_lock(&place.copy).unwrap();
         let counters = Arc::new(crate::Counters::default());
         let tails = Arc::new(crate::Tails::new(&place.copy, Arc::clone(&counters)).unwrap());
         let room = Arc::new(crate::Room::new(ownership.file()));

@@ -23,7 +23,7 @@ pub(super) struct ChangeId {
 
 /// A database's record of its redo log.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct RedoRecord {
     /// The mount that has one.
     pub(super) mount: Option<i64>,
     /// Its last change that is in the database.
@@ -32,7 +32,7 @@ pub(super) struct Known {
     pub(super) ended: Option<i64>,
 }
 
-impl Known {
+impl RedoRecord {
     /// Whether a mount is the last one that had a redo log.
     pub(super) fn is_of(self, mount: i64) -> bool {
         self.mount == Some(mount) || self.ended == Some(mount)
@@ -41,7 +41,7 @@ impl Known {
 
 impl ChangeId {
     /// Whether a database that knows `known`, with all changes up to `reached`, has this change.
-    fn is_in(self, known: Known, reached: u64) -> bool {
+    fn is_in(self, known: RedoRecord, reached: u64) -> bool {
         known.ended == Some(self.mount) || (known.mount == Some(self.mount) && self.number <= reached)
     }
 }
@@ -90,7 +90,7 @@ impl fmt::Display for TailName {
 /// `reached`: by inode, in the order of their changes. The database needs the first one of each inode.
 fn needed(
     names: impl IntoIterator<Item = OsString>,
-    known: Known,
+    known: RedoRecord,
     reached: u64,
 ) -> BTreeMap<Ino, BTreeMap<ChangeId, TailName>> {
     let mut needed: BTreeMap<Ino, BTreeMap<ChangeId, TailName>> = BTreeMap::new();
@@ -126,7 +126,7 @@ impl TailNames {
     }
 
     /// The tails that [`restore`] would give their names back, by inode.
-    pub(super) fn restored(self, known: Known, reached: u64) -> BTreeMap<Ino, TailName> {
+    pub(super) fn restored(self, known: RedoRecord, reached: u64) -> BTreeMap<Ino, TailName> {
         let needed = needed(self.0, known, reached);
         let first =
             |(ino, tails): (Ino, BTreeMap<ChangeId, TailName>)| tails.into_values().next().map(|name| (ino, name));
@@ -138,7 +138,7 @@ impl TailNames {
 ///
 /// # Errors
 /// If the directory cannot be read or changed.
-pub(super) fn restore(dir: &Path, known: Known, reached: u64) -> io::Result<()> {
+pub(super) fn restore(dir: &Path, known: RedoRecord, reached: u64) -> io::Result<()> {
     let needed = needed(names(dir)?, known, reached);
     if needed.is_empty() {
         return Ok(());
@@ -204,7 +204,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { mount: Some(-7), applied: 0, ended: Some(5) };
+    const KNOWN: RedoRecord = RedoRecord { mount: Some(-7), applied: 0, ended: Some(5) };
 
     fn name(ino: Ino, number: u64, mount: i64) -> TailName {
         TailName { ino, set_aside: Some(ChangeId { number, mount }) }

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 
 use crate::files::{open_beside, open_in, sums_of};
 use crate::redo::boot;
-use crate::set_aside::Known;
+use crate::set_aside::RedoRecord;
 
 /// Bytes of a block; pages hold whole blocks.
 const BLOCK: usize = 1024;
@@ -173,19 +173,19 @@ impl FileHeader {
     }
 
     /// Whether the file is of the state of a database that says `known`, and lacks nothing that was written to it.
-    fn counts(self, known: Known) -> bool {
+    fn counts(self, known: RedoRecord) -> bool {
         self.is_of(known) && self.boot != 0 && self.boot == boot()
     }
 
     /// Whether the file is of the state of a database that says `known`.
-    fn is_of(self, known: Known) -> bool {
+    fn is_of(self, known: RedoRecord) -> bool {
         self.mount == known.mount || self.mount == known.ended
     }
 }
 
 /// What a checksum file says of one tail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftTail {
+pub(super) struct RecordedTail {
     /// For how many pieces the checksums in the tables count.
     pub(super) base: u64,
     /// The pieces whose slots say more than that.
@@ -195,24 +195,24 @@ pub(super) struct LeftTail {
 
 /// What a checksum file says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Left {
-    pub(super) tails: HashMap<Ino, LeftTail>,
+pub(super) struct SumFileContent {
+    pub(super) tails: HashMap<Ino, RecordedTail>,
     /// Blocks of no tail.
     free: Vec<u32>,
     /// Blocks, the header's included.
     end: u32,
 }
 
-impl Left {
+impl SumFileContent {
     /// Reads a checksum file of a database that says `known`. `None` if there is none that counts.
-    pub(super) fn read(path: &Path, known: Known) -> Option<Self> {
+    pub(super) fn read(path: &Path, known: RedoRecord) -> Option<Self> {
         let file = open_beside(&sums_of(path), File::options().read(true)).ok()?;
         Self::parse(&content(&file).ok()?, known)
     }
 
     /// Reads the checksum file of a database that says `known`, of which a power loss may have taken any part. What it says of
     /// a piece was so at some time of the last mount. Nothing, if it is not of that mount alone.
-    pub(super) fn read_after_restart(path: &Path, known: Known) -> Self {
+    pub(super) fn read_after_restart(path: &Path, known: RedoRecord) -> Self {
         let opened = open_beside(&sums_of(path), File::options().read(true));
         let bytes = opened.and_then(|file| content(&file)).unwrap_or_default();
         let header = FileHeader::decode(&bytes);
@@ -223,7 +223,7 @@ impl Left {
         }
     }
 
-    fn parse(bytes: &[u8], known: Known) -> Option<Self> {
+    fn parse(bytes: &[u8], known: RedoRecord) -> Option<Self> {
         FileHeader::decode(bytes).filter(|header| header.counts(known))?;
         Some(Self::of_blocks(bytes))
     }
@@ -258,7 +258,7 @@ impl Left {
                 left.free.extend(numbers.map(|(block, _)| *block));
                 continue;
             }
-            let mut tail = LeftTail { base: first.base, ..LeftTail::default() };
+            let mut tail = RecordedTail { base: first.base, ..RecordedTail::default() };
             for ((_, group), same) in blocks {
                 let (block, _) = same[0];
                 tail.blocks.insert(*group, block);
@@ -310,18 +310,18 @@ fn content(file: &File) -> io::Result<Vec<u8>> {
 
 /// An open checksum file.
 #[derive(Debug)]
-struct Opened {
+struct OpenSumFile {
     file: File,
-    free: Mutex<Free>,
+    free: Mutex<FreeBlocks>,
 }
 
 #[derive(Debug)]
-struct Free {
+struct FreeBlocks {
     blocks: Vec<u32>,
     end: u32,
 }
 
-impl Opened {
+impl OpenSumFile {
     fn allocate(&self) -> u32 {
         let mut free = self.free.lock();
         free.blocks.pop().unwrap_or_else(|| {
@@ -341,7 +341,7 @@ impl Opened {
 pub(super) struct SumFile {
     folder: File,
     name: OsString,
-    opened: Mutex<Option<Arc<Opened>>>,
+    opened: Mutex<Option<Arc<OpenSumFile>>>,
     mount: Mutex<Option<i64>>,
     is_taken_over: AtomicBool,
     /// Tails with a piece whose slot does not have its whole checksum.
@@ -367,7 +367,7 @@ impl SumFile {
     }
 
     /// Goes on with the file that a killed mount has left beside a database that says `known`; what it says of each tail.
-    pub(super) fn go_on(&self, known: Known) -> HashMap<Ino, LeftTail> {
+    pub(super) fn go_on(&self, known: RedoRecord) -> HashMap<Ino, RecordedTail> {
         *self.mount.lock() = known.mount.or(known.ended);
         let read = || {
             let file = self.open(OFlags::empty())?;
@@ -375,7 +375,7 @@ impl SumFile {
             Ok((file, bytes))
         };
         let (file, left) = match read() {
-            Ok((file, bytes)) => (file, Left::parse(&bytes, known)),
+            Ok((file, bytes)) => (file, SumFileContent::parse(&bytes, known)),
             Err(error) => {
                 let error: io::Error = error;
                 if error.kind() != io::ErrorKind::NotFound {
@@ -387,8 +387,8 @@ impl SumFile {
         let Some(left) = left else {
             return HashMap::new();
         };
-        let free = Free { blocks: left.free, end: left.end };
-        let opened = Arc::new(Opened { file, free: Mutex::new(free) });
+        let free = FreeBlocks { blocks: left.free, end: left.end };
+        let opened = Arc::new(OpenSumFile { file, free: Mutex::new(free) });
         self.is_taken_over.store(true, Ordering::Release);
         // What is left of an interrupted removal must not count again.
         for block in &opened.free.lock().blocks {
@@ -415,15 +415,15 @@ impl SumFile {
         header.encode()
     }
 
-    fn opened(&self) -> io::Result<Arc<Opened>> {
+    fn opened(&self) -> io::Result<Arc<OpenSumFile>> {
         let mut opened = self.opened.lock();
         if let Some(opened) = &*opened {
             return Ok(Arc::clone(opened));
         }
         let file = self.open(OFlags::CREATE | OFlags::TRUNC)?;
         file.write_all_at(&self.header(), 0)?;
-        let free = Free { blocks: Vec::new(), end: 1 };
-        let made = Arc::new(Opened { file, free: Mutex::new(free) });
+        let free = FreeBlocks { blocks: Vec::new(), end: 1 };
+        let made = Arc::new(OpenSumFile { file, free: Mutex::new(free) });
         *opened = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -437,7 +437,7 @@ impl SumFile {
     }
 
     /// The slots of a tail that a killed mount has left.
-    pub(super) fn slots_of(self: &Arc<Self>, ino: Ino, left: LeftTail) -> Option<TailSlots> {
+    pub(super) fn slots_of(self: &Arc<Self>, ino: Ino, left: RecordedTail) -> Option<TailSlots> {
         Some(TailSlots {
             sums: Arc::clone(self),
             opened: self.opened.lock().clone()?,
@@ -486,7 +486,7 @@ impl SumFile {
 #[derive(Debug)]
 pub(super) struct TailSlots {
     sums: Arc<SumFile>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenSumFile>,
     ino: Ino,
     base: u64,
     /// By group.
@@ -580,7 +580,7 @@ impl TailSlots {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { mount: None, applied: 0, ended: Some(-3) };
+    const KNOWN: RedoRecord = RedoRecord { mount: None, applied: 0, ended: Some(-3) };
 
     const KNOWN_SUM: Slot = Slot::Prefix { sum: 9, length: 80 };
 
@@ -604,7 +604,7 @@ mod tests {
     fn a_file_is_read_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let bytes = written(dir.path());
-        let left = Left::read(&dir.path().join("a.db"), KNOWN).unwrap();
+        let left = SumFileContent::read(&dir.path().join("a.db"), KNOWN).unwrap();
         assert_eq!(left.tails.len(), 2);
         assert_eq!(left.tails[&5].base, 3);
         let slots = [(79, Slot::Unknown), (80, KNOWN_SUM), (81, Slot::Damaged)];
@@ -612,21 +612,21 @@ mod tests {
         assert_eq!(left.tails[&7].slots, BTreeMap::from([(0, KNOWN_SUM)]));
         assert_eq!((left.free.len(), left.end as usize), (1, bytes.len() / BLOCK));
         // It is that of another mount, or of a machine that has restarted.
-        let other = Known { ended: Some(3), ..KNOWN };
-        assert_eq!(Left::parse(&bytes, other), None);
+        let other = RedoRecord { ended: Some(3), ..KNOWN };
+        assert_eq!(SumFileContent::parse(&bytes, other), None);
         forget_boot(&dir.path().join("a.db")).unwrap();
-        assert_eq!(Left::read(&dir.path().join("a.db"), KNOWN), None);
+        assert_eq!(SumFileContent::read(&dir.path().join("a.db"), KNOWN), None);
     }
 
     #[test]
     fn a_changed_byte_makes_a_slot_a_damaged_one_or_the_tail_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let bytes = written(dir.path());
-        let whole = Left::parse(&bytes, KNOWN).unwrap();
+        let whole = SumFileContent::parse(&bytes, KNOWN).unwrap();
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 0x40;
-            let Some(left) = Left::parse(&changed, KNOWN) else {
+            let Some(left) = SumFileContent::parse(&changed, KNOWN) else {
                 continue;
             };
             for (ino, tail) in left.tails {
@@ -639,7 +639,7 @@ mod tests {
             }
         }
         for cut in (0..bytes.len()).step_by(100) {
-            let left = Left::parse(&bytes[..cut], KNOWN).unwrap_or_default();
+            let left = SumFileContent::parse(&bytes[..cut], KNOWN).unwrap_or_default();
             for (ino, tail) in left.tails {
                 assert_eq!(tail, whole.tails[&ino], "{cut} bytes");
             }

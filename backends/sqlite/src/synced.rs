@@ -21,8 +21,8 @@ use crate::log::Log;
 use crate::nodes::{self, signed, unsigned};
 use crate::record::{Record, Sizes};
 use crate::redo::restarted_mount;
-use crate::set_aside::Known;
-use crate::sum_file::Left;
+use crate::set_aside::RedoRecord;
+use crate::sum_file::SumFileContent;
 use crate::synced_rows::{has_guest, of, set};
 use crate::tails::Tails;
 use crate::transaction::locked;
@@ -92,7 +92,7 @@ pub(super) fn note_left(db: &Db, log: &Log) -> Result<()> {
 
 /// Whether a mount of the database at `path`, which says `known`, cuts its files: the one before was not ended in order, and the
 /// machine has restarted since. SQLite's log does not matter: another program may have copied and removed it meanwhile.
-pub(super) fn is_cut_at_mount(path: &Path, known: Known) -> bool {
+pub(super) fn is_cut_at_mount(path: &Path, known: RedoRecord) -> bool {
     restarted_mount(path).is_some_and(|mount| known.is_of(mount))
 }
 
@@ -100,13 +100,13 @@ pub(super) fn is_cut_at_mount(path: &Path, known: Known) -> bool {
 #[derive(Debug)]
 pub(super) struct PowerLoss {
     files: BTreeSet<Ino>,
-    left: Left,
+    left: SumFileContent,
 }
 
 impl PowerLoss {
     /// Of a database that lacks these changes of the redo log. Without files on damaged pages, of which each read fails: to meet
     /// one in the transaction would undo it.
-    pub(super) fn of(db: &Db, path: &Path, pending: &[Vec<u8>], known: Known) -> Result<Self> {
+    pub(super) fn of(db: &Db, path: &Path, pending: &[Vec<u8>], known: RedoRecord) -> Result<Self> {
         let in_tables = || -> Result<BTreeSet<Ino>> {
             let mut long = db.statement("SELECT ino FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
             let rows = long.query_map([signed(HEAD)], |row| row.get(0).map(unsigned))?;
@@ -119,7 +119,7 @@ impl PowerLoss {
         files.extend(db.tails.unsealed()?);
         files.extend(Sizes::of(pending).inodes());
         files.retain(|ino| nodes::find(db, *ino).is_ok() && of(&db.connection, *ino).is_ok());
-        let left = Left::read_after_restart(path, known);
+        let left = SumFileContent::read_after_restart(path, known);
         Ok(Self { files, left })
     }
 

@@ -8,8 +8,8 @@ use rusqlite::params;
 use crate::HEAD;
 use crate::db::Db;
 use crate::nodes::{self, signed, unsigned};
-use crate::set_aside::Known;
-use crate::sum_file::{LeftTail, Slot};
+use crate::set_aside::RedoRecord;
+use crate::sum_file::{RecordedTail, Slot};
 use crate::tail_sums::{Recorder, TailSums, is_sealed};
 
 /// Bits of an id that count the groups of one tail.
@@ -42,7 +42,7 @@ pub(crate) fn of(db: &Db, ino: Ino) -> Result<Arc<TailSums>> {
 
 /// Takes over what a killed mount has recorded of the tails that it changed, for a database that says `known`. To be called
 /// when its changes are in the tables, and before anything else changes a tail.
-pub(super) fn go_on(db: &Db, known: Known) {
+pub(super) fn go_on(db: &Db, known: RedoRecord) {
     for (ino, left) in db.tails.sum_file().go_on(known) {
         let recorder = Recorder { file: Arc::clone(db.tails.sum_file()), ino };
         match restored(db, ino, &left) {
@@ -65,7 +65,7 @@ type RestoredTail = (TailSums, Vec<(u64, Slot)>);
 
 /// The checksums of a tail of which a killed mount has left `left`, and the slots that have to say something else. `None` if
 /// what is left of it does not count.
-fn restored(db: &Db, ino: Ino, left: &LeftTail) -> Result<Option<RestoredTail>> {
+fn restored(db: &Db, ino: Ino, left: &RecordedTail) -> Result<Option<RestoredTail>> {
     let needed = nodes::find(db, ino)?.map_or(0, |attr| attr.size.saturating_sub(HEAD));
     let is_unsealed = |file: std::fs::Metadata| !is_sealed(&file);
     if needed == 0 || !db.tails.metadata(ino)?.is_some_and(is_unsealed) {

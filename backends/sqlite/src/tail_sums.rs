@@ -19,7 +19,7 @@ use fuse::store::{Errno, Ino, StoreError};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, SeekFrom, fchmod, seek};
 
-use crate::sum_file::{LeftTail, Slot, SumFile, TailSlots};
+use crate::sum_file::{RecordedTail, Slot, SumFile, TailSlots};
 
 /// Bytes that have one checksum.
 pub(super) const PIECE: u64 = 32 * 1024;
@@ -54,7 +54,7 @@ const TOGETHER: usize = 8;
 
 /// What is known of a changed piece: the checksum of its first `length` bytes.
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct PieceSum {
     sum: u32,
     length: u64,
     /// How many of its first bytes its slot vouches for.
@@ -65,17 +65,17 @@ struct Running {
     change: u64,
 }
 
-impl Running {
+impl PieceSum {
     /// Nothing is.
     const UNKNOWN: Self = Self { sum: 0, length: u64::MAX, vouched: 0, has_slot: true, change: 0 };
 }
 
 /// A piece whose slot is behind, as it was when its bytes were read.
 #[derive(Clone, Copy, Debug)]
-struct Behind {
+struct StalePiece {
     piece: u64,
     held: u64,
-    running: Running,
+    running: PieceSum,
 }
 
 /// Where the checksums of a tail are to be recorded.
@@ -87,7 +87,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Forgets what a killed mount has left.
-    pub(super) fn forget(&self, left: LeftTail) {
+    pub(super) fn forget(&self, left: RecordedTail) {
         let slots = self.file.slots_of(self.ino, left);
         if let Err(error) = slots.map_or(Ok(()), TailSlots::forget) {
             tracing::error!(%error, "after a kill, content past the first 256 KiB may seem to be damaged");
@@ -102,7 +102,7 @@ struct State {
     /// Checksums by group; of zeros where there is none.
     groups: BTreeMap<u64, Box<Group>>,
     /// Pieces whose checksum in `groups` does not count.
-    changed: BTreeMap<u64, Running>,
+    changed: BTreeMap<u64, PieceSum>,
     /// No checksum counts.
     is_unknown: bool,
     is_sealed: bool,
@@ -159,7 +159,7 @@ impl State {
             return;
         }
         self.changes += 1;
-        let unknown = Running { change: self.changes, ..Running::UNKNOWN };
+        let unknown = PieceSum { change: self.changes, ..PieceSum::UNKNOWN };
         let whole = range.start.div_ceil(PIECE)..range.end / PIECE;
         self.changed.retain(|piece, _| !whole.contains(piece));
         let groups = whole.start / GROUP..whole.end.div_ceil(GROUP).max(whole.start / GROUP);
@@ -192,7 +192,7 @@ impl State {
             } else if length < self.length && shorter % PIECE != 0 {
                 // Its slot vouches for bytes that are about to go.
                 slots.push((piece, Slot::Unknown));
-                edge = Running::UNKNOWN;
+                edge = PieceSum::UNKNOWN;
             }
             let cut = length < self.length;
             self.record_freely(|recorded| {
@@ -216,12 +216,12 @@ impl State {
     }
 
     /// What is known of a piece, and what its slot vouches for.
-    fn running(&self, piece: u64) -> Running {
+    fn running(&self, piece: u64) -> PieceSum {
         let before = self.changed.get(&piece).copied();
-        let before = before.unwrap_or(Running { has_slot: false, ..Running::UNKNOWN });
+        let before = before.unwrap_or(PieceSum { has_slot: false, ..PieceSum::UNKNOWN });
         match before.has_slot {
             true => before,
-            false => Running { vouched: self.held(piece), ..before },
+            false => PieceSum { vouched: self.held(piece), ..before },
         }
     }
 
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Bytes are written: the pieces, and what is known of them afterwards.
-    fn written(&self, offset: u64, bytes: &[u8]) -> Vec<(u64, Running)> {
+    fn written(&self, offset: u64, bytes: &[u8]) -> Vec<(u64, PieceSum)> {
         let end = offset + bytes.len() as u64;
         let pieces = offset / PIECE..end.div_ceil(PIECE);
         let known = pieces.map(|piece| {
@@ -291,10 +291,10 @@ impl State {
                     at_end.map(|(sum, _)| sum)
                 }
             };
-            let running = before.map_or(Running::UNKNOWN, |before| {
+            let running = before.map_or(PieceSum::UNKNOWN, |before| {
                 let mut sum = crc32fast::Hasher::new_with_initial(before);
                 sum.update(part);
-                Running { sum: sum.finalize(), length: to - start, ..Running::UNKNOWN }
+                PieceSum { sum: sum.finalize(), length: to - start, ..PieceSum::UNKNOWN }
             });
             (piece, running)
         });
@@ -374,13 +374,13 @@ impl State {
     }
 
     /// A piece whose slot is behind; `None` if there is nothing to record of it.
-    fn as_behind(&self, piece: u64) -> Option<Behind> {
+    fn as_behind(&self, piece: u64) -> Option<StalePiece> {
         let (held, running) = (self.held(piece), self.changed.get(&piece).copied()?);
-        (held > 0 && self.slots.is_some()).then_some(Behind { piece, held, running })
+        (held > 0 && self.slots.is_some()).then_some(StalePiece { piece, held, running })
     }
 
     /// The next pieces from `from` on whose slots are behind, and where the search goes on; `None` at its end.
-    fn next_behind(&mut self, from: u64) -> Option<(Vec<Behind>, u64)> {
+    fn next_behind(&mut self, from: u64) -> Option<(Vec<StalePiece>, u64)> {
         let pieces: Vec<u64> = self.behind.range(from..).take(TOGETHER).copied().collect();
         let last = pieces.last().copied()?;
         let mut found = Vec::new();
@@ -395,10 +395,10 @@ impl State {
 
     /// Records the checksums of those pieces, in their order, that have not changed since they were read. An error is that of a
     /// piece that could not be read.
-    fn caught_up(&mut self, pieces: impl IntoIterator<Item = (Behind, io::Result<u32>)>) -> io::Result<()> {
+    fn caught_up(&mut self, pieces: impl IntoIterator<Item = (StalePiece, io::Result<u32>)>) -> io::Result<()> {
         let (mut slots, mut result) = (Vec::new(), Ok(()));
         for (behind, sum) in pieces {
-            let Behind { piece, held, running } = behind;
+            let StalePiece { piece, held, running } = behind;
             let now = self.as_behind(piece);
             if now.is_none_or(|now| now.held != held || now.running.change != running.change) {
                 continue;
@@ -406,7 +406,7 @@ impl State {
             self.behind.remove(&piece);
             match sum {
                 Ok(sum) => {
-                    let known = Running { sum, length: held, vouched: held, has_slot: true, ..running };
+                    let known = PieceSum { sum, length: held, vouched: held, has_slot: true, ..running };
                     self.changed.insert(piece, known);
                     let length = held as u32;
                     slots.push((piece, Slot::Prefix { sum, length }));
@@ -433,7 +433,7 @@ impl State {
         let (sum, length) = match slot {
             Slot::Base => return Ok(None),
             Slot::Unknown => {
-                self.changed.insert(piece, Running::UNKNOWN);
+                self.changed.insert(piece, PieceSum::UNKNOWN);
                 return Ok(None);
             }
             Slot::Damaged => return self.restore_damaged(file, piece).map(Some),
@@ -445,7 +445,7 @@ impl State {
         }
         let start = piece * PIECE;
         if length > PIECE || start + length > there {
-            self.changed.insert(piece, Running::UNKNOWN);
+            self.changed.insert(piece, PieceSum::UNKNOWN);
             return Ok(Some(Slot::Unknown));
         }
         let mut bytes = vec![0; length as usize];
@@ -460,7 +460,7 @@ impl State {
             let length = held as u32;
             return Ok(Some(Slot::Prefix { sum, length }));
         }
-        self.changed.insert(piece, Running { sum, length, vouched: length, has_slot, change: 0 });
+        self.changed.insert(piece, PieceSum { sum, length, vouched: length, has_slot, change: 0 });
         Ok(None)
     }
 
@@ -498,7 +498,7 @@ impl State {
     }
 
     /// Records what a write has made of its pieces.
-    fn record_written(&mut self, known: &[(u64, Running)], is_long: bool) {
+    fn record_written(&mut self, known: &[(u64, PieceSum)], is_long: bool) {
         let mut slots = Vec::new();
         for (piece, _) in known {
             let held = self.held(*piece);
@@ -539,7 +539,7 @@ impl State {
             while let Some(data) = next_data(file, at)? {
                 let hole = seek(file, SeekFrom::Hole(data))?;
                 for piece in data / PIECE..hole.div_ceil(PIECE) {
-                    self.changed.insert(piece, Running::UNKNOWN);
+                    self.changed.insert(piece, PieceSum::UNKNOWN);
                 }
                 at = hole;
             }
@@ -562,7 +562,7 @@ impl State {
     }
 }
 
-impl Behind {
+impl StalePiece {
     /// The checksum of all bytes of the piece.
     fn sum(&self, file: &File, buffer: &mut Vec<u8>) -> io::Result<u32> {
         if self.running.length == self.held {
@@ -629,7 +629,7 @@ impl TailSums {
         state.changes += 1;
         for (piece, running) in &mut known {
             running.change = state.changes;
-            let unknown = Running { sum: 0, length: u64::MAX, ..*running };
+            let unknown = PieceSum { sum: 0, length: u64::MAX, ..*running };
             state.changed.insert(*piece, unknown);
         }
         state.length = state.length.max(end);
@@ -710,7 +710,7 @@ impl TailSums {
         while let Some((pieces, next)) = state.next_behind(from) {
             // Other calls go on while the bytes are read.
             drop(state);
-            let read = |behind: Behind| (behind, behind.sum(file, &mut buffer));
+            let read = |behind: StalePiece| (behind, behind.sum(file, &mut buffer));
             let sums: Vec<_> = pieces.into_iter().map(read).collect();
             state = self.0.lock();
             if let Err(error) = state.caught_up(sums) {
@@ -735,7 +735,7 @@ impl TailSums {
     /// Whether a changed byte of some piece cannot be found.
     pub(super) fn has_unknown(&self) -> bool {
         let state = self.0.lock();
-        let is_unknown = |(piece, running): (&u64, &Running)| running.length != state.held(*piece);
+        let is_unknown = |(piece, running): (&u64, &PieceSum)| running.length != state.held(*piece);
         state.is_unknown || state.changed.iter().any(is_unknown)
     }
 
@@ -809,7 +809,12 @@ impl TailSums {
     ///
     /// # Errors
     /// If the tail cannot be read.
-    pub(super) fn left(file: &File, length: u64, left: &LeftTail, rows: Rows) -> io::Result<(Self, Vec<(u64, Slot)>)> {
+    pub(super) fn left(
+        file: &File,
+        length: u64,
+        left: &RecordedTail,
+        rows: Rows,
+    ) -> io::Result<(Self, Vec<(u64, Slot)>)> {
         let there = file.metadata()?.len();
         let mut state = State { length: length.min(there), ..State::default() };
         let sealed = State { length: rows.0, groups: groups(rows.1), ..State::default() };
@@ -846,7 +851,7 @@ impl TailSums {
     }
 
     /// Goes on recording in the slots that a killed mount has left, of which some have to say something else.
-    pub(super) fn go_on(&self, left: LeftTail, changed: &[(u64, Slot)], recorder: &Recorder) {
+    pub(super) fn go_on(&self, left: RecordedTail, changed: &[(u64, Slot)], recorder: &Recorder) {
         let mut state = self.0.lock();
         let end = state.length.div_ceil(PIECE);
         let has_more = left.base > end || left.slots.range(end..).next().is_some();
@@ -858,7 +863,7 @@ impl TailSums {
                 false => Ok(()),
             }
         });
-        let unknown = |(piece, running): (&u64, &Running)| (running.length != state.held(*piece)).then_some(*piece);
+        let unknown = |(piece, running): (&u64, &PieceSum)| (running.length != state.held(*piece)).then_some(*piece);
         let behind: Vec<u64> = state.changed.iter().filter_map(unknown).collect();
         behind.into_iter().for_each(|piece| state.fall_behind(piece));
     }
@@ -948,7 +953,7 @@ pub(super) fn damaged(file: &File, length: u64, sums: &TailSums) -> io::Result<O
 }
 
 /// Whether the bytes of a range of a tail are as a checksum file says that a power loss may have changed.
-pub(super) fn is_as_recorded(file: &File, range: Range<u64>, left: &LeftTail) -> bool {
+pub(super) fn is_as_recorded(file: &File, range: Range<u64>, left: &RecordedTail) -> bool {
     (range.start / PIECE..range.end.div_ceil(PIECE)).all(|piece| {
         let start = piece * PIECE;
         let Some(Slot::Prefix { sum, length }) = left.slots.get(&piece).copied() else {
@@ -974,8 +979,8 @@ mod tests {
 
     use super::*;
     use crate::free_tails::tests::dice;
-    use crate::set_aside::Known;
-    use crate::sum_file::Left;
+    use crate::set_aside::RedoRecord;
+    use crate::sum_file::SumFileContent;
 
     #[test]
     fn checksums_that_follow_changes_are_those_of_the_file() {
@@ -1116,7 +1121,7 @@ mod tests {
     }
 
     const INO: Ino = 7;
-    const KNOWN: Known = Known { mount: Some(5), applied: 0, ended: None };
+    const KNOWN: RedoRecord = RedoRecord { mount: Some(5), applied: 0, ended: None };
 
     /// A tail, its checksum file, and what the database knows of both.
     struct Tail {
@@ -1175,7 +1180,7 @@ mod tests {
                 let (length, rows) = self.rows.clone();
                 return Some((file, TailSums::sealed(length, rows, None)));
             }
-            let left = Left::read(&dir.join("a.db"), KNOWN)?.tails.remove(&INO)?;
+            let left = SumFileContent::read(&dir.join("a.db"), KNOWN)?.tails.remove(&INO)?;
             let restored = TailSums::left(&file, length, &left, self.rows.clone());
             Some((file, restored.unwrap().0))
         }
@@ -1374,7 +1379,7 @@ mod tests {
         }
         let (behind, next) = tail.sums.0.lock().next_behind(0).unwrap();
         assert_eq!((behind.len(), next), (5, 5));
-        let read = |behind: Behind| (behind, behind.sum(&tail.file, &mut Vec::new()));
+        let read = |behind: StalePiece| (behind, behind.sum(&tail.file, &mut Vec::new()));
         let sums: Vec<_> = behind.into_iter().map(read).collect();
         tail.write(PIECE + 500, &[3; 10], false);
         tail.punch(2 * PIECE + 50..3 * PIECE);
@@ -1406,7 +1411,7 @@ mod tests {
         // The call that made the piece longer has not returned: the database needs less of it.
         damage(&tail);
         tail.length -= 100;
-        let left = Left::read(&tail.dir.path().join("a.db"), KNOWN).unwrap();
+        let left = SumFileContent::read(&tail.dir.path().join("a.db"), KNOWN).unwrap();
         let rows = Rows::default();
         let (sums, _) = TailSums::left(&tail.file, tail.length, &left.tails[&INO], rows).unwrap();
         let mut out = vec![0; tail.length as usize];

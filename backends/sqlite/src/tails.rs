@@ -25,7 +25,7 @@ use rustix::fs::{
 
 use crate::counters::Counters;
 use crate::discards::Discards;
-use crate::files::{Beside, SUMS, TAILS, is_foreign, open_in, tails_of};
+use crate::files::{DatabaseDirectory, SUMS, TAILS, is_foreign, open_in, tails_of};
 use crate::growth::Growth;
 use crate::set_aside::{ChangeId, TailName};
 use crate::sum_file::SumFile;
@@ -57,7 +57,7 @@ struct Tail {
 pub(crate) struct Tails {
     /// Where the directory was at the open, for messages.
     path: PathBuf,
-    beside: Beside,
+    beside: DatabaseDirectory,
     /// The directory. Without one, no inode has a tail.
     dir: OnceLock<File>,
     creating: Mutex<()>,
@@ -72,7 +72,7 @@ pub(crate) struct Tails {
     sums: Mutex<HashMap<Ino, Arc<TailSums>>>,
     /// Those of the tails that have changed, for the case of a kill.
     sum_file: Arc<SumFile>,
-    unsynced: Mutex<Unsynced>,
+    unsynced: Mutex<UnsyncedChanges>,
     growth: Growth,
     /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
@@ -88,7 +88,7 @@ pub(crate) struct Tails {
 
 /// Changes since the last sync.
 #[derive(Debug, Default)]
-struct Unsynced {
+struct UnsyncedChanges {
     tails: BTreeSet<TailName>,
     /// Those that a sync has still to sync.
     in_sync: BTreeSet<TailName>,
@@ -133,7 +133,7 @@ fn is_hole_to(file: &File, end: u64) -> bool {
 }
 
 /// Whether a write has failed for lack of space.
-fn is_full(written: &Result<()>) -> bool {
+fn is_out_of_space(written: &Result<()>) -> bool {
     written.as_ref().is_err_and(|error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT))
 }
 
@@ -155,7 +155,7 @@ fn ino_of(name: &OsStr) -> Option<Ino> {
 impl Tails {
     /// The tails of `database`, whose directory must exist.
     pub(super) fn new(database: &Path, counters: Arc<Counters>) -> io::Result<Self> {
-        let beside = Beside::open(database)?;
+        let beside = DatabaseDirectory::open(database)?;
         let sum_file = SumFile::new(beside.folder().try_clone()?, beside.name(SUMS));
         let tails = Self {
             path: tails_of(database),
@@ -191,7 +191,7 @@ impl Tails {
     }
 
     /// The directory of the database.
-    pub(super) fn beside(&self) -> &Beside {
+    pub(super) fn beside(&self) -> &DatabaseDirectory {
         &self.beside
     }
 
@@ -410,11 +410,11 @@ impl Tails {
             self.change(ino, || sums.write(file, offset, bytes, work))
         };
         let mut written = write();
-        if is_full(&written) {
+        if is_out_of_space(&written) {
             self.give_up_ahead();
             written = write();
         }
-        if is_full(&written) && end > length {
+        if is_out_of_space(&written) && end > length {
             // The file does not include the part that was written: free its space.
             let cut = || sums.resize(file, length, || tail.set_length(length));
             self.change(ino, cut)

@@ -15,7 +15,7 @@ use crate::db::{BEGIN_CHANGES, Db};
 use crate::nodes::{self, signed};
 use crate::on_panic::on_panic;
 use crate::record::{self, Record};
-use crate::redo::{Recorded, Redo};
+use crate::redo::{PromisedRecords, Redo};
 use crate::room::{LOG_KEPT, LOG_KEPT_ROOMY};
 use crate::{content, reclaim};
 
@@ -275,7 +275,7 @@ impl Db {
     }
 
     /// The records of the redo log, if its sync makes every change durable: that is, all commits are durable already.
-    pub(super) fn promise(&self) -> Option<Recorded> {
+    pub(super) fn promise(&self) -> Option<PromisedRecords> {
         let log = self.log.get().filter(|_| !self.is_broken.get());
         let commits = log.filter(|log| log.is_durable()).map(|log| log.commits())?;
         let mut redo = self.redo.borrow_mut();
@@ -620,7 +620,7 @@ mod tests {
     }
 
     /// Has a call panic amid a change; whether it did.
-    type Panicking = fn(&SqliteStore, &Db) -> bool;
+    type PanickingCall = fn(&SqliteStore, &Db) -> bool;
 
     #[test]
     fn a_store_answers_nothing_after_a_panic_that_leaves_a_change_in_doubt() {
@@ -650,7 +650,7 @@ mod tests {
             };
             panics(|| db.transaction(change))
         };
-        let ways: [Panicking; 4] = [commits, replays, records, undoes];
+        let ways: [PanickingCall; 4] = [commits, replays, records, undoes];
         for (way, has_panicked) in ways.into_iter().enumerate() {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("a.db");

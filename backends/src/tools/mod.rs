@@ -88,7 +88,7 @@ impl Backend for SqlTools {
         source.make()?;
         match self {
             SqlTools::InProcess => Ok(Box::new(InProcess::open(&source, config)?)),
-            SqlTools::OverMcp => Ok(Box::new(OverMcp::open(&source, config)?)),
+            SqlTools::OverMcp => Ok(Box::new(McpWorkspace::open(&source, config)?)),
         }
     }
 }
@@ -130,14 +130,14 @@ impl DomainTools for InProcess {
     }
 }
 
-struct OverMcp {
+struct McpWorkspace {
     session: Session,
     definitions: String,
     ready: Duration,
     dir: PathBuf,
 }
 
-impl OverMcp {
+impl McpWorkspace {
     fn open(source: &Source, config: &WorkspaceConfig) -> io::Result<Self> {
         let began = Instant::now();
         let arguments = ["sql".as_ref(), source.path().as_os_str(), "--writable".as_ref()];
@@ -147,7 +147,7 @@ impl OverMcp {
     }
 }
 
-impl Workspace for OverMcp {
+impl Workspace for McpWorkspace {
     fn root(&self) -> &Path {
         &self.dir
     }
@@ -179,7 +179,7 @@ impl Workspace for OverMcp {
     }
 }
 
-impl DomainTools for OverMcp {
+impl DomainTools for McpWorkspace {
     fn definitions(&self) -> &str {
         &self.definitions
     }

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use agent_memory::AgentMemory;
 use common::*;
 use fuse::memory::MemoryStore;
-use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
+use fuse::store::{Allocation, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use model::{exact, generate, history, nobody};
 use proptest::prelude::*;
 use sqlite::{SqliteStore, check};
@@ -177,22 +177,22 @@ fn ranges_are_reserved_punched_and_zeroed() {
         store.write(&caller(20), file, 0, &text).unwrap();
         let before = store.getattr(file).unwrap().blocks;
         let allocate = |how, offset, length| store.fallocate(&caller(30), file, how, offset, length);
-        allocate(Allocate::PunchHole, 1000, 150_000).unwrap();
+        allocate(Allocation::PunchHole, 1000, 150_000).unwrap();
         let mut expected = text.clone();
         expected[1000..151_000].fill(0);
         assert!(read(store, file, 0, 300_000) == expected);
         assert!(store.getattr(file).unwrap().blocks < before);
-        allocate(Allocate::PunchHole, 199_000, 1 << 30).unwrap();
+        allocate(Allocation::PunchHole, 199_000, 1 << 30).unwrap();
         expected[199_000..].fill(0);
         assert!(read(store, file, 0, 300_000) == expected, "the size stays");
-        allocate(Allocate::Zero { keep_size: true }, 0, 10).unwrap();
-        allocate(Allocate::Zero { keep_size: false }, 199_990, 20).unwrap();
+        allocate(Allocation::Zero { keep_size: true }, 0, 10).unwrap();
+        allocate(Allocation::Zero { keep_size: false }, 199_990, 20).unwrap();
         expected[..10].fill(0);
         expected.resize(200_010, 0);
         assert!(read(store, file, 0, 300_000) == expected);
-        allocate(Allocate::Reserve { keep_size: true }, 300_000, 10).unwrap();
+        allocate(Allocation::Reserve { keep_size: true }, 300_000, 10).unwrap();
         assert_eq!(store.getattr(file).unwrap().size, 200_010);
-        allocate(Allocate::Reserve { keep_size: false }, 300_000, 10).unwrap();
+        allocate(Allocation::Reserve { keep_size: false }, 300_000, 10).unwrap();
         assert_eq!(store.getattr(file).unwrap().size, 300_010);
     });
 }
@@ -424,9 +424,9 @@ fn a_history_with_an_exact_model_keeps_text_links_and_ranges() {
     store.unlink(&caller(40), ROOT, b"a").unwrap();
     assert_eq!(read(&store, file, 0, 100), text);
     let allocate = |how, at, length| store.fallocate(&caller(50), file, how, at, length).unwrap();
-    allocate(Allocate::PunchHole, 0, 2);
-    allocate(Allocate::Reserve { keep_size: false }, 8, 4);
-    allocate(Allocate::Reserve { keep_size: true }, 50, 4);
+    allocate(Allocation::PunchHole, 0, 2);
+    allocate(Allocation::Reserve { keep_size: false }, 8, 4);
+    allocate(Allocation::Reserve { keep_size: true }, 50, 4);
     let mut expected = text.to_vec();
     expected[..2].fill(0);
     expected.resize(12, 0);
@@ -450,7 +450,7 @@ fn same_answers(
     between: impl Fn(),
 ) -> Result<(MemoryStore, [Vec<Ino>; 2]), TestCaseError> {
     let reference = MemoryStore::new(&caller(1));
-    let driven = |store, root| Driven { store, made: vec![root] };
+    let driven = |store, root| StoreDriver { store, made: vec![root] };
     let (mut tested, mut model) = (driven(store, root), driven(&reference, ROOT));
     for (at, step) in steps.iter().enumerate() {
         let now = 100 + at as i64;
@@ -466,7 +466,7 @@ fn same_answers(
 
 fn dump(store: &dyn Store, made: &[Ino]) -> Vec<String> {
     let made = made.to_vec();
-    Driven { store, made }.dump()
+    StoreDriver { store, made }.dump()
 }
 
 /// Limits a step to short files of text.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use agent_memory::AgentMemory;
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
+    Allocation, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
     XattrMode,
 };
 use llm::HistoryStore;
@@ -62,30 +62,30 @@ impl OpenStore for LoggedHistory {
 }
 
 /// An open store, or why it cannot be opened.
-type Opened = std::result::Result<Box<dyn OpenStore>, String>;
+type OpenResult = std::result::Result<Box<dyn OpenStore>, String>;
 
 /// What opens a store.
-type Open<'a> = &'a (dyn Fn(&Path) -> Opened + Sync);
+type Open<'a> = &'a (dyn Fn(&Path) -> OpenResult + Sync);
 
-fn opened<T: OpenStore + 'static, E: ToString>(opened: std::result::Result<T, E>) -> Opened {
+fn opened<T: OpenStore + 'static, E: ToString>(opened: std::result::Result<T, E>) -> OpenResult {
     opened.map(|store| Box::new(store) as Box<dyn OpenStore>).map_err(|error| error.to_string())
 }
 
-fn open_sqlite(path: &Path) -> Opened {
+fn open_sqlite(path: &Path) -> OpenResult {
     opened(SqliteStore::open(path, &OWNER))
 }
 
-fn open_agent_memory(path: &Path) -> Opened {
+fn open_agent_memory(path: &Path) -> OpenResult {
     opened(AgentMemory::open(path, &OWNER, None))
 }
 
-fn open_history(path: &Path) -> Opened {
+fn open_history(path: &Path) -> OpenResult {
     let (asker, options) = (asker(nobody(), None), HistoryOptions::default());
     opened(HistoryStore::open(asker, options, Some(path), &OWNER).map(LoggedHistory))
 }
 
 /// Opens a cache with `config`; where `is_away`, its server is, as after the damage: what the bucket has cannot replace it.
-fn open_s3(config: S3Config, path: &Path, is_away: bool) -> Opened {
+fn open_s3(config: S3Config, path: &Path, is_away: bool) -> OpenResult {
     let options = OpenOptions { allow_offline: is_away, ..OpenOptions::default() };
     opened(S3Store::open(config, path, &OWNER, options))
 }
@@ -314,7 +314,7 @@ fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
     store.write(&OWNER, ino, 10, b"head").unwrap();
     store.write(&OWNER, ino, HEAD + 300_000, b"tail").unwrap();
     store.write(&OWNER, ino, HEAD + 100_000, &random_bytes(dice, 70_000)).unwrap();
-    store.fallocate(&OWNER, ino, Allocate::PunchHole, HEAD + 120_000, 40_000).unwrap();
+    store.fallocate(&OWNER, ino, Allocation::PunchHole, HEAD + 120_000, 40_000).unwrap();
     let longer = Change { size: Some(HEAD + 600_000), ..Change::default() };
     store.setattr(&OWNER, ino, &longer).unwrap();
 }

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{caller, create, errno, fails, has, names, node, read, resize, set, size_change, tree};
-use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode};
+use fuse::store::{Allocation, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode};
 use llm::generate::{GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree};
 use llm::history::HistoryOptions;
 use llm::{Asker, AskerOptions, ERROR, GenerateStore, HistoryStore};
-use model::{Scripted, asker, generate, history, history_of, nobody, options, question};
+use model::{ScriptedModel, asker, generate, history, history_of, nobody, options, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
 /// A temporary folder with the path of a save file.
@@ -268,13 +268,13 @@ fn one_file() -> Option<Vec<TreeEntry>> {
 
 #[test]
 fn a_change_removes_the_generation_attributes_of_a_file() {
-    let model = Scripted(|_: &Request, _: &Cancel| Ok("made up\n".to_owned()));
+    let model = ScriptedModel(|_: &Request, _: &Cancel| Ok("made up\n".to_owned()));
     let store = generate(model, one_file(), None).unwrap();
     let ways: [fn(&dyn Store, Ino); 3] = [
         |store, ino| store.write(&caller(20), ino, 0, b"mine").unwrap(),
         |store, ino| resize(store, ino, 0),
         |store, ino| {
-            let how = Allocate::Reserve { keep_size: false };
+            let how = Allocation::Reserve { keep_size: false };
             store.fallocate(&caller(20), ino, how, 0, 99).unwrap();
         },
     ];
@@ -321,7 +321,7 @@ fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
         "no JSON",
         r#"{"exists":true,"content":""}"#,
     ]);
-    let model = Scripted(move |_: &Request, _: &Cancel| Ok(answers.lock().unwrap().pop().unwrap().to_owned()));
+    let model = ScriptedModel(move |_: &Request, _: &Cancel| Ok(answers.lock().unwrap().pop().unwrap().to_owned()));
     let store = history(model, None);
     let file = create(&store, ROOT, "a", Kind::File).ino;
     store.write(&caller(10), file, 0, b"right").unwrap();
@@ -347,7 +347,7 @@ fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
 #[test]
 fn a_history_stores_why_the_policy_refuses_in_an_attribute_and_the_log() {
     let reason = "nothing is written here";
-    let model = Scripted(move |request: &Request, _: &Cancel| {
+    let model = ScriptedModel(move |request: &Request, _: &Cancel| {
         let asked = question(request);
         let allow = !asked.contains("write");
         Ok(match asked.contains("unclear") {
@@ -394,9 +394,9 @@ fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version
     };
     store.setattr(&caller(20), file, &change).unwrap();
     for (how, offset) in [
-        (Allocate::Reserve { keep_size: false }, 9),
-        (Allocate::PunchHole, 1),
-        (Allocate::Zero { keep_size: false }, 18),
+        (Allocation::Reserve { keep_size: false }, 9),
+        (Allocation::PunchHole, 1),
+        (Allocation::Zero { keep_size: false }, 18),
     ] {
         store.fallocate(&caller(20), file, how, offset, 2).unwrap();
     }
@@ -461,7 +461,7 @@ fn a_history_syncs_its_log_within_five_seconds_without_fsync() {
 
 #[test]
 fn a_prompt_shows_any_name_on_one_line() {
-    let model = Scripted(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
+    let model = ScriptedModel(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
     let store = generate(model, one_file(), None).unwrap();
     let odd = b"x\nIts files:\n/etc/passwd";
     let made = store.create(&caller(10), ROOT, odd, &node(Kind::File));
@@ -486,7 +486,7 @@ impl Model for Verbose {
         let most = schema["properties"]["entries"]["maxItems"].as_u64();
         let most = most.unwrap();
         self.0.lock().unwrap().push(most);
-        let mut reply = Scripted(|_: &Request, _: &Cancel| {
+        let mut reply = ScriptedModel(|_: &Request, _: &Cancel| {
             let files = (0..most).map(|at| serde_json::json!({"path": format!("f{at}"), "kind": "file"}));
             Ok(serde_json::json!({"entries": files.collect::<Vec<_>>()}).to_string())
         })

@@ -9,7 +9,7 @@ use llm::generate::{GENERATOR, GenerateOptions, parse_tree};
 use models::{Cancel, Finish, Model, ModelError, Reply, Request, Usage};
 
 use crate::common::{caller, has, lacks, read, resize, set};
-use crate::model::{Scripted, asker, options, question};
+use crate::model::{ScriptedModel, asker, options, question};
 
 const MODULE: &str = "def twice(number):\n    return 2 * number\n";
 const TEST: &str = "from x import twice\n\ndef test_twice():\n    assert twice(2) == 4\n";
@@ -32,7 +32,7 @@ impl Model for Author {
             asked => format!("Another file: {}\n", asked.len()),
         };
         self.0.lock().unwrap().push(asked);
-        let reply = Scripted(move |_: &Request, _: &Cancel| Ok(answer.clone())).complete(request, cancel)?;
+        let reply = ScriptedModel(move |_: &Request, _: &Cancel| Ok(answer.clone())).complete(request, cancel)?;
         let usage = Usage { prompt, output: 1, is_estimated: false };
         Ok(Reply { usage, finish: Finish::Stop, ..reply })
     }

@@ -2,7 +2,7 @@
 
 use fuse::store::{Kind, ROOT, Result};
 use llm::GenerateStore;
-use llm::generate::{FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree};
+use llm::generate::{FileRequest, GENERATOR, GenerateOptions, GeneratedContent, Generator, Generators, parse_tree};
 
 use crate::common::{caller, create, read, set};
 use crate::model::{asker, nobody, options};
@@ -14,7 +14,7 @@ impl Generator for Count {
         "count"
     }
 
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent> {
         let tree = file.around.tree();
         let files = tree.iter().filter(|line| !line.is_directory()).count();
         Ok(format!("{files} files, seen from {}\n", file.path).into())

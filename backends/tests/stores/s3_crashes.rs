@@ -10,7 +10,7 @@ use std::time::Duration;
 use fuse::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
 use s3_store::{OpenOptions, S3Store};
-use servers::{Operation, RequestFault, Rule, When};
+use servers::{Operation, RequestFault, Rule, RuleFrequency};
 
 /// The mount of the process that is killed: endpoint, access key, secret key, agent and cache.
 const MOUNTS: &str = "CTXBENCH_TEST_S3_MOUNTS";
@@ -114,7 +114,7 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
 fn lose_answers(memory: &Memory) {
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     memory.proxy().set(vec![
-        Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).below(&log).when(When::First(1)),
+        Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).below(&log).when(RuleFrequency::First(1)),
         Rule::always(RequestFault::Reset).of(&[Operation::Put, Operation::Get]).below(&log),
     ]);
 }
@@ -191,12 +191,12 @@ fn a_request_that_arrives_late_does_nothing() {
     eventually("it is uploaded", || a.upload().is_ok());
     let refused = || {
         let seen = memory.proxy().seen();
-        seen.iter().filter(|seen| seen.answered == servers::Answered::Status(412)).count()
+        seen.iter().filter(|seen| seen.answered == servers::AnswerStatus::Status(412)).count()
     };
     let before = refused();
     append(&a, log, b"one\n");
     // The proxy forwards it when the rules change, although the client has given up.
-    memory.set(RequestFault::Hold, &[Operation::Put], When::First(1));
+    memory.set(RequestFault::Hold, &[Operation::Put], RuleFrequency::First(1));
     assert!(a.upload().is_err());
     append(&a, log, b"two\n");
     eventually("it is uploaded", || a.upload().is_ok());

@@ -6,10 +6,10 @@ use crate::hosts::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fuse::store::{Errno, ROOT, Slow, Store};
+use fuse::store::{Errno, ROOT, SlowCall, Store};
 use s3::config::{S3Config, SyncMode};
 use s3_store::S3Store;
-use servers::{Operation, RequestFault, When};
+use servers::{Operation, RequestFault, RuleFrequency};
 
 fn refuse(status: u16, code: &str) -> RequestFault {
     RequestFault::Refuse { status, code: code.to_owned(), retry_after: None }
@@ -31,12 +31,12 @@ fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
         let file = write(&a, "file", b"");
         a.upload().unwrap();
         append(&a, file, b"1");
-        assert_eq!(a.is_slow(file, Slow::Fsync), fsync_waits);
+        assert_eq!(a.is_slow(file, SlowCall::Fsync), fsync_waits);
         a.fsync(file, false).unwrap();
         assert_eq!(is_in_bucket("1"), fsync_waits, "{sync:?}");
         append(&a, file, b"2");
         assert_eq!(a.wants_close(), close_waits);
-        assert_eq!(a.is_slow(file, Slow::Close), close_waits);
+        assert_eq!(a.is_slow(file, SlowCall::Close), close_waits);
         a.close(0, file).unwrap();
         assert_eq!(is_in_bucket("12"), close_waits, "{sync:?}");
         // Without a pending change, the client sends no request.
@@ -48,7 +48,7 @@ fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
             a.sync().unwrap();
         });
         assert_eq!(idle, [].into());
-        assert!(!a.is_slow(file, Slow::Fsync) && !a.is_slow(file, Slow::Close));
+        assert!(!a.is_slow(file, SlowCall::Fsync) && !a.is_slow(file, SlowCall::Close));
     }
 }
 
@@ -101,7 +101,7 @@ fn a_commit_that_failed_is_tried_again_before_its_delay() {
     let memory = Memory::behind_proxy();
     let a = memory.mount("a");
     write(&a, "file", b"1");
-    memory.set(refuse(403, "AccessDenied"), &[], When::Always);
+    memory.set(refuse(403, "AccessDenied"), &[], RuleFrequency::Always);
     assert_eq!(errno(a.upload()), Errno::ACCESS);
     memory.proxy().clear();
     eventually("it is uploaded", || a.pending().unwrap() == 0);
@@ -160,7 +160,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
         eventually("it is uploaded", || a.upload().is_ok());
         match fault {
             None => memory.proxy().partition(true).unwrap(),
-            Some(fault) => memory.set(fault, &[], When::Always),
+            Some(fault) => memory.set(fault, &[], RuleFrequency::Always),
         }
         // Whatever is only here goes on as before.
         append(&a, log, b"2\n");
@@ -188,7 +188,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
 fn a_mount_ends_in_time_though_the_server_does_not_answer() {
     let memory = Memory::behind_proxy();
     let a = by_itself(&memory, memory.config("a"));
-    memory.set(RequestFault::Hang, &[], When::Always);
+    memory.set(RequestFault::Hang, &[], RuleFrequency::Always);
     write(&a, "file", b"1");
     eventually("it waits for the server", || memory.fired() > 0);
     in_time("the end", || drop(a));
@@ -210,19 +210,19 @@ fn wrong_bytes_never_reach_a_reader() {
         writer.upload().unwrap();
         let a = memory.mount("a");
         // Once, and the next attempt is right.
-        memory.set(fault.clone(), &[Operation::Get], When::First(1));
+        memory.set(fault.clone(), &[Operation::Get], RuleFrequency::First(1));
         assert!(bytes(&a, find(&a, "long")) == long, "{fault:?}");
         assert_eq!(memory.fired(), 1);
         // Always: an error, and nothing else.
         append(&writer, find(&writer, "long"), b"more");
         write(&writer, "small", b"small");
         writer.upload().unwrap();
-        memory.set(fault.clone(), &[Operation::Get], When::Always);
+        memory.set(fault.clone(), &[Operation::Get], RuleFrequency::Always);
         assert!(a.pull().is_err(), "{fault:?}");
         assert_eq!(names(&a, ROOT), ["long"]);
         memory.proxy().clear();
         a.pull().unwrap();
-        memory.set(fault.clone(), &[Operation::Get], When::Always);
+        memory.set(fault.clone(), &[Operation::Get], RuleFrequency::Always);
         assert_eq!(try_text(&a, "long").unwrap_err(), Errno::IO, "{fault:?}");
         assert!(memory.fired() > 0);
         memory.proxy().clear();
@@ -238,7 +238,7 @@ fn an_upload_that_is_damaged_in_transit_is_refused_and_sent_again() {
     write(&a, "long", &pattern(1 << 20, 3));
     write(&a, "small", b"small");
     let (length, every) = (1, 2);
-    let when = When::Bursts { length, every };
+    let when = RuleFrequency::Bursts { length, every };
     memory.set(RequestFault::DamageRequest, &[Operation::Put], when);
     a.upload().unwrap();
     assert_eq!(memory.fired(), 2);
@@ -252,7 +252,7 @@ fn a_busy_server_is_ridden_out() {
     let memory = Memory::behind_proxy();
     let a = memory.mount("a");
     let (length, every) = (2, 3);
-    let when = When::Bursts { length, every };
+    let when = RuleFrequency::Bursts { length, every };
     memory.set(refuse(503, "SlowDown"), &[], when);
     for number in 0..5 {
         write(&a, &format!("f{number}"), &pattern(100_000, number));
@@ -271,7 +271,7 @@ fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
     let a = memory.mount("a");
     let long = write(&a, "long", &[b'0'; 17 << 20]);
     let short = write(&a, "short", b"0");
-    memory.set(RequestFault::Hold, &[Operation::Put], When::Always);
+    memory.set(RequestFault::Hold, &[Operation::Put], RuleFrequency::Always);
     std::thread::scope(|scope| {
         let uploading = scope.spawn(|| a.upload());
         eventually("an upload is under way", || memory.fired() > 0);

@@ -6,7 +6,7 @@ use crate::hosts::*;
 use std::collections::BTreeMap;
 
 use fuse::memory::MemoryStore;
-use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
+use fuse::store::{Allocation, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use proptest::prelude::*;
 use s3::config::{S3Config, Secret};
 use s3::tree::CHUNK;
@@ -136,7 +136,7 @@ fn holes_take_no_space_on_another_host_and_no_requests() {
     assert_eq!(data / CHUNK, far / CHUNK);
 
     // A hole in the place of bytes that the other host has.
-    let punched = a.fallocate(&now(), file, Allocate::PunchHole, 0, 4 * CHUNK);
+    let punched = a.fallocate(&now(), file, Allocation::PunchHole, 0, 4 * CHUNK);
     punched.unwrap();
     exchange(&a, &b);
     assert_eq!(read(&b, here, 0, 6), [0; 6]);
@@ -260,9 +260,9 @@ fn edit(store: &S3Store, ino: Ino, what: &str) {
             resize(store, ino, end / 3);
             resize(store, ino, end + 7);
         }
-        "punch" => allocate(Allocate::PunchHole, 3, 1 << 30),
-        "zero past the end" => allocate(Allocate::Zero { keep_size: false }, end - 2, 10),
-        "reserve" => allocate(Allocate::Reserve { keep_size: false }, end, 10),
+        "punch" => allocate(Allocation::PunchHole, 3, 1 << 30),
+        "zero past the end" => allocate(Allocation::Zero { keep_size: false }, end - 2, 10),
+        "reserve" => allocate(Allocation::Reserve { keep_size: false }, end, 10),
         _ => unreachable!("{what}"),
     }
 }
@@ -385,14 +385,14 @@ fn an_unlinked_placeholder_that_is_open_can_be_read() {
 }
 
 /// The named inodes of a store, in an order that two equal stores share.
-fn driven(store: &dyn Store) -> Driven<'_> {
+fn driven(store: &dyn Store) -> StoreDriver<'_> {
     let mut made = vec![ROOT];
     walk(store, ROOT, "", &mut |_, attr| {
         if !made.contains(&attr.ino) {
             made.push(attr.ino);
         }
     });
-    Driven { store, made }
+    StoreDriver { store, made }
 }
 
 /// A sequence, cut by moments at which everything is committed.
@@ -417,8 +417,8 @@ proptest! {
         let reference = MemoryStore::new(&caller(1));
         let a = memory.mount_as(config("a"));
         let b = memory.mount_as(config("b"));
-        let mut model = Driven { store: &reference, made: vec![ROOT] };
-        let mut tested = Driven { store: &a, made: vec![ROOT] };
+        let mut model = StoreDriver { store: &reference, made: vec![ROOT] };
+        let mut tested = StoreDriver { store: &a, made: vec![ROOT] };
         for (at, (step, is_committed)) in first.iter().enumerate() {
             let now = 100 + at as i64;
             prop_assert_eq!(tested.step(step, now), model.step(step, now), "step {}: {:?}", at, step);

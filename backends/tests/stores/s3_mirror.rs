@@ -6,7 +6,7 @@ use crate::hosts::*;
 use fuse::store::{ROOT, Store};
 use s3::config::{MirrorMode, S3Config};
 use s3_store::S3Store;
-use servers::{Operation, RequestFault, Rule, When};
+use servers::{Operation, RequestFault, Rule, RuleFrequency};
 
 fn mirrored(memory: &Memory) -> S3Store {
     memory.mount_as(S3Config { mirror: MirrorMode::Markdown, ..memory.config("a") })
@@ -79,7 +79,7 @@ fn a_commit_whose_answer_was_lost_reaches_the_mirror() {
     write(&a, "a.md", b"1");
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     let lost = Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]);
-    memory.proxy().set(vec![lost.below(&log).when(When::First(1))]);
+    memory.proxy().set(vec![lost.below(&log).when(RuleFrequency::First(1))]);
     // The client sends it again, and finds it in the log.
     a.upload().unwrap();
     assert_eq!(memory.fired(), 1);

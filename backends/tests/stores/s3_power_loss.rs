@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fuse::store::{Ino, Kind, Store};
 use s3_store::{OpenOptions, S3Store};
-use servers::{Operation, RequestFault, Rule, When};
+use servers::{Operation, RequestFault, Rule, RuleFrequency};
 use sqlite::{HEAD, SqliteStore, check, forget_boot};
 
 /// A copy of the cache of `a` as a power loss leaves it, of whose tails `lose` makes what the disk has.
@@ -167,7 +167,7 @@ fn a_power_loss_cuts_no_file_of_a_commit_whose_answer_was_lost() {
         let ino = write(&store, "long", &content);
         let log = format!("agents/{}/.ctx/log/", memory.agent);
         memory.proxy().set(vec![
-            Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).below(&log).when(When::First(1)),
+            Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).below(&log).when(RuleFrequency::First(1)),
             Rule::always(RequestFault::Reset).of(&[Operation::Put, Operation::Get]).below(&log),
         ]);
         store.upload().unwrap_err();

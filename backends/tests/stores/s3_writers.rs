@@ -554,7 +554,7 @@ proptest! {
             match turn {
                 Turn::Step(who, step) => {
                     let (store, made) = hosts[usize::from(*who)].as_mut().unwrap();
-                    let mut driven = Driven { store, made: std::mem::take(made) };
+                    let mut driven = StoreDriver { store, made: std::mem::take(made) };
                     // A failed step must change nothing, so failures are cases, too.
                     let _ = driven.step(step, now);
                     *made = driven.made;

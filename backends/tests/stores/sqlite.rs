@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use fuse::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
+use fuse::store::{Allocation, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
 use sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -368,7 +368,7 @@ fn a_store_punches_a_range_far_larger_than_its_data() {
     let (_dir, _, store) = new_store();
     write_file(&store, "a", &vec![7; 100_000]);
     resize(&store, 2, 400 << 30);
-    let punched = store.fallocate(&OWNER, 2, Allocate::PunchHole, 10, 399 << 30);
+    let punched = store.fallocate(&OWNER, 2, Allocation::PunchHole, 10, 399 << 30);
     punched.unwrap();
     let bytes = read(&store, 2, 0, 20);
     assert_eq!(bytes, [vec![7; 10], vec![0; 10]].concat());

@@ -14,7 +14,7 @@ use clap::Args;
 use fuse::store::Store;
 
 use crate::source::without_password;
-use crate::{Also, ViewSettings, ViewStore, definition};
+use crate::{ExtraDirectory, ViewSettings, ViewStore, definition};
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
@@ -29,7 +29,7 @@ pub struct ViewOptions {
     /// Show another directory at a path below a source that is a directory, such as
     /// observations=/home/me/.claude/projects/-home-me/memory. May be given several times.
     #[arg(long, value_name = "NAME=DIR")]
-    also: Vec<Also>,
+    also: Vec<ExtraDirectory>,
     /// Let programs change rows, or files of a directory, through the mount, where the definition allows it. Refused for a
     /// definition that allows no change, such as issues: change its source instead.
     #[arg(long)]

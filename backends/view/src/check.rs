@@ -11,7 +11,7 @@ use crate::definition::{
     ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, Names, QuestionDefinition, SourceKind,
     ViewDefinition,
 };
-use crate::source::{Described, FileChange, NAME, Source, TARGET};
+use crate::source::{FileChange, NAME, Source, StatementDescription, TARGET};
 use crate::template::{MARK, Part, Template};
 use crate::{ATTRIBUTE, REASON};
 
@@ -19,22 +19,22 @@ use crate::{ATTRIBUTE, REASON};
 const ROOM: usize = 64;
 
 /// A fault in a definition: the text that it is about, the path of its section, and the message.
-struct Wrong<'a> {
+struct DefinitionFault<'a> {
     about: &'a str,
     section: Option<&'a str>,
     message: String,
 }
 
-fn wrong(about: &str, message: impl ToString) -> Wrong<'_> {
-    Wrong { about, section: None, message: message.to_string() }
+fn wrong(about: &str, message: impl ToString) -> DefinitionFault<'_> {
+    DefinitionFault { about, section: None, message: message.to_string() }
 }
 
-fn wrong_path(path: &str, message: impl ToString) -> Wrong<'_> {
+fn wrong_path(path: &str, message: impl ToString) -> DefinitionFault<'_> {
     within(path)(wrong(path, message))
 }
 
-fn within<'a>(path: &'a str) -> impl Fn(Wrong<'a>) -> Wrong<'a> {
-    move |wrong| Wrong { section: Some(path), ..wrong }
+fn within<'a>(path: &'a str) -> impl Fn(DefinitionFault<'a>) -> DefinitionFault<'a> {
+    move |wrong| DefinitionFault { section: Some(path), ..wrong }
 }
 
 /// The line that sets a path, and the section that it is in; of two, the last.
@@ -49,7 +49,7 @@ fn section(lines: &[&str], path: &str) -> Option<(usize, Range<usize>)> {
 }
 
 /// The line of a text that a definition has.
-fn line_of(text: &str, wrong: &Wrong<'_>) -> Option<usize> {
+fn line_of(text: &str, wrong: &DefinitionFault<'_>) -> Option<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let all = 0..lines.len();
     let mut range = match wrong.section.map(|path| (path, section(&lines, path))) {
@@ -125,7 +125,7 @@ impl ViewDefinition {
         })
     }
 
-    fn find_fault(&self, kind: SourceKind, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
+    fn find_fault(&self, kind: SourceKind, source: &mut dyn Source) -> Result<(), DefinitionFault<'_>> {
         const PART_MAX: usize = NAME_MAX - ROOM;
         let mut paths = BTreeSet::new();
         for path in self.paths() {
@@ -190,7 +190,11 @@ impl ViewDefinition {
         self.check_names()
     }
 
-    fn check_directory<'a>(&'a self, it: &'a DirectoryDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
+    fn check_directory<'a>(
+        &'a self,
+        it: &'a DirectoryDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), DefinitionFault<'a>> {
         let mut above = self.columns_above(&it.path)?;
         let column = only_column(&it.path)?;
         check_query(source, &it.rows, &above, &[column])?;
@@ -201,7 +205,11 @@ impl ViewDefinition {
         }
     }
 
-    fn check_computed<'a>(&'a self, it: &'a ComputedDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
+    fn check_computed<'a>(
+        &'a self,
+        it: &'a ComputedDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), DefinitionFault<'a>> {
         let above = self.columns_above(&it.path)?;
         if last(&it.path).contains('{') {
             return Err(wrong(&it.path, "path: a computed file has a fixed name"));
@@ -214,7 +222,7 @@ impl ViewDefinition {
         it: &'a LinkDefinition,
         kind: SourceKind,
         source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    ) -> Result<(), DefinitionFault<'a>> {
         let above = self.columns_above(&it.path)?;
         let target = Template::parse(&it.target).map_err(|error| wrong(&it.target, format!("target: {error}")))?;
         let column = only_column(&it.path)?;
@@ -233,7 +241,11 @@ impl ViewDefinition {
         Ok(())
     }
 
-    fn check_question<'a>(&'a self, it: &'a QuestionDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
+    fn check_question<'a>(
+        &'a self,
+        it: &'a QuestionDefinition,
+        source: &mut dyn Source,
+    ) -> Result<(), DefinitionFault<'a>> {
         let mut above = self.columns_above(&it.path)?;
         let name = last(&it.path);
         let template = Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
@@ -262,7 +274,7 @@ impl ViewDefinition {
     }
 
     /// Refuses two things in one directory that rows can give the same name.
-    fn check_names(&self) -> Result<(), Wrong<'_>> {
+    fn check_names(&self) -> Result<(), DefinitionFault<'_>> {
         let mut all: Vec<RowNames<'_>> = Vec::new();
         let values = (self.directories.iter().map(|it| &it.path))
             .chain(self.links.iter().map(|it| &it.path))
@@ -328,7 +340,7 @@ impl ViewDefinition {
         it: &'a FileDefinition,
         kind: SourceKind,
         source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    ) -> Result<(), DefinitionFault<'a>> {
         let above = &self.columns_above(&it.path)?;
         let name = Template::parse(last(&it.path)).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
         match it.unique {
@@ -388,7 +400,7 @@ impl ViewDefinition {
     }
 
     /// The columns of the directories that a path is in.
-    fn columns_above<'a>(&'a self, path: &'a str) -> Result<BTreeSet<String>, Wrong<'a>> {
+    fn columns_above<'a>(&'a self, path: &'a str) -> Result<BTreeSet<String>, DefinitionFault<'a>> {
         let mut above = BTreeSet::new();
         let parts: Vec<&str> = path.split('/').collect();
         for end in 1..parts.len() {
@@ -419,7 +431,7 @@ pub(super) fn column_of(part: &str) -> Option<&str> {
 }
 
 /// Adds the last part of a path to the columns above it.
-fn add_parameter<'a>(above: &mut BTreeSet<String>, column: &str, path: &'a str) -> Result<(), Wrong<'a>> {
+fn add_parameter<'a>(above: &mut BTreeSet<String>, column: &str, path: &'a str) -> Result<(), DefinitionFault<'a>> {
     match above.insert(column.to_owned()) {
         true => Ok(()),
         false => {
@@ -429,7 +441,7 @@ fn add_parameter<'a>(above: &mut BTreeSet<String>, column: &str, path: &'a str) 
     }
 }
 
-fn only_column(path: &str) -> Result<&str, Wrong<'_>> {
+fn only_column(path: &str) -> Result<&str, DefinitionFault<'_>> {
     column_of(last(path))
         .ok_or_else(|| wrong(path, format!("path {path:?}: its last part must be one column, as `{{id}}`")))
 }
@@ -485,7 +497,7 @@ fn check_query<'a>(
     sql: &'a str,
     above: &BTreeSet<String>,
     wanted: &[&str],
-) -> Result<Vec<String>, Wrong<'a>> {
+) -> Result<Vec<String>, DefinitionFault<'a>> {
     let described = source.describe(sql, false).map_err(|error| wrong(sql, format!("rows: {error}")))?;
     if let Some(unknown) = described.parameters.iter().find(|it| !above.contains(*it)) {
         let message = format!("rows: parameter `:{unknown}` is not a column of a directory above");
@@ -503,10 +515,10 @@ fn check_query<'a>(
 fn check_statement<'a>(
     sql: &'a str,
     what: &str,
-    described: &Described,
+    described: &StatementDescription,
     wanted: &[&str],
     is_known: impl Fn(&str) -> bool,
-) -> Result<(), Wrong<'a>> {
+) -> Result<(), DefinitionFault<'a>> {
     if let Some(unknown) = described.parameters.iter().find(|name| !is_known(name)) {
         let message = format!("{what}: parameter `:{unknown}` is not one of its columns");
         return Err(wrong(sql, message));
@@ -518,7 +530,7 @@ fn check_statement<'a>(
     }
 }
 
-fn check_lines<'a>(source: &mut dyn Source, sql: &'a str, above: &BTreeSet<String>) -> Result<(), Wrong<'a>> {
+fn check_lines<'a>(source: &mut dyn Source, sql: &'a str, above: &BTreeSet<String>) -> Result<(), DefinitionFault<'a>> {
     let columns = check_query(source, sql, above, &[])?;
     match columns.len() {
         1 => Ok(()),

@@ -61,7 +61,7 @@ pub(super) struct Draft {
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) ino: Ino,
-    /// Also locked during its commit. Lock order: [`Writing::busy`], this, the state.
+    /// Also locked during its commit. Lock order: [`DraftState::busy`], this, the state.
     pub(super) draft: Mutex<Draft>,
     /// Set when the file is removed, or replaced by a rename: the content reaches no row then.
     pub(super) is_removed: AtomicBool,
@@ -102,7 +102,7 @@ pub(super) struct Alias {
 
 /// The changes in progress, and notes on earlier ones.
 #[derive(Debug, Default)]
-pub(super) struct Writing {
+pub(super) struct DraftState {
     /// By the number of the open file.
     pub(super) writers: HashMap<u64, Arc<Writer>>,
     /// Files that a call changes now.
@@ -134,7 +134,7 @@ pub(super) fn room<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
     map
 }
 
-impl Writing {
+impl DraftState {
     /// The open files that write a file.
     pub(super) fn writers_of(&self, ino: Ino) -> impl Iterator<Item = &Arc<Writer>> {
         self.writers.values().filter(move |it| it.ino == ino)
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_of_files_that_were_closed_without_a_row() {
-        let mut writing = Writing::default();
+        let mut writing = DraftState::default();
         for number in 0..20 {
             let name = number.to_string().into_bytes();
             let what = NodeKind::New { files: 0, name: name.clone(), number };

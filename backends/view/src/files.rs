@@ -7,7 +7,7 @@ use fuse::store::{Attr, Errno, Ino, RenameMode, Result, StoreError};
 use crate::draft::{Draft, Occasion, Phase, Row, Writer};
 use crate::nodes::{Node, NodeKind, ParentValues};
 use crate::rows::parameters;
-use crate::source::{Changed, FileChange, NAME, Parameter, PooledConnection, TARGET, VALUE};
+use crate::source::{FileChange, NAME, Parameter, PooledConnection, TARGET, TransactionResult, VALUE};
 use crate::template::unescape;
 use crate::tree::Level;
 use crate::writing::{conflict, invalid, value};
@@ -70,7 +70,7 @@ impl ViewStore {
         (sql, above): (&str, &ParentValues),
         more: &[(&str, Parameter<'_>)],
         is_durable: bool,
-    ) -> Result<Changed> {
+    ) -> Result<TransactionResult> {
         let parameters = parameters(above, more);
         let (_turn, mut source) = self.sources.take_to_change()?;
         source.count();

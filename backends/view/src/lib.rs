@@ -22,7 +22,7 @@ use std::path::Path;
 
 use fuse::store::{
     Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode,
-    Result, Slow, Store, Timestamp,
+    Result, SlowCall, Store, Timestamp,
 };
 use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -30,12 +30,12 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 pub use backend::{ViewMount, ViewOptions};
 use content::Contents;
 use definition::ViewDefinition;
-use draft::{Occasion, Phase, Writing};
+use draft::{DraftState, Occasion, Phase};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
 use numbers::Numbers;
 use source::Pool;
-pub use source::{Also, find_postgresql};
+pub use source::{ExtraDirectory, find_postgresql};
 use tree::Tree;
 
 /// The prefix of extended attributes.
@@ -53,7 +53,7 @@ struct State {
     nodes: Nodes,
     contents: Contents,
     listings: Listings,
-    writing: Writing,
+    writing: DraftState,
 }
 
 /// Why a view cannot be mounted.
@@ -80,7 +80,7 @@ pub struct ViewSettings {
     /// Names have no blanks, quotes and backslashes.
     pub has_plain_names: bool,
     /// More directories, only for a `directory`.
-    pub also: Vec<Also>,
+    pub also: Vec<ExtraDirectory>,
 }
 
 /// A view, mounted.
@@ -329,21 +329,23 @@ impl Store for ViewStore {
         self.commit(handle, Occasion::Close)
     }
 
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+    fn is_slow(&self, ino: Ino, call: SlowCall) -> bool {
         let ino = self.node_number(ino).unwrap_or(ino);
         let state = self.state();
         let file = state.nodes.get(ino).map(|node| &node.what);
         let mut drafts = state.writing.writers_of(ino).map(|it| it.draft.try_lock());
         match call {
             // A statement waits as long as another program locks the row.
-            Slow::Close | Slow::Fsync => drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean)),
-            Slow::Approval => (ino == ROOT || matches!(file, Some(NodeKind::Level(_)))) && self.wants_close(),
-            Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
+            SlowCall::Close | SlowCall::Fsync => {
+                drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean))
+            }
+            SlowCall::Approval => (ino == ROOT || matches!(file, Some(NodeKind::Level(_)))) && self.wants_close(),
+            SlowCall::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
             // The open file is being committed.
-            Slow::Read { .. } | Slow::Change | Slow::SizeForRead => drafts.any(|draft| draft.is_none()),
+            SlowCall::Read { .. } | SlowCall::Change | SlowCall::SizeForRead => drafts.any(|draft| draft.is_none()),
             // It opens, changes and commits in one call.
-            Slow::Resize => self.wants_close(),
-            Slow::Xattr => false,
+            SlowCall::Resize => self.wants_close(),
+            SlowCall::Xattr => false,
         }
     }
 

@@ -12,7 +12,7 @@ use fuse::store::{Attr, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NAM
 use crate::ViewStore;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
 use crate::source::{Parameter, PooledConnection, VALUE};
-use crate::tree::{AFTER, Fixed, Level, NAMES_PAGE, Named, PAGE, Values};
+use crate::tree::{AFTER, FixedEntry, Level, NAMES_PAGE, PAGE, RowDirectories, Values};
 
 /// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;
@@ -189,8 +189,8 @@ impl<'a> Lister<'a> {
                 continue;
             }
             let what = match fixed {
-                Fixed::Level(level) => NodeKind::Level(*level),
-                Fixed::Computed(computed) => NodeKind::Computed(*computed),
+                FixedEntry::Level(level) => NodeKind::Level(*level),
+                FixedEntry::Computed(computed) => NodeKind::Computed(*computed),
             };
             let child = self.node.child(self.dir, what);
             if self.offer((0, place as u64), name.as_bytes(), child, None)?.is_break() {
@@ -284,7 +284,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Directories that programs have created, and that have no row yet.
-    fn created(&mut self, section: usize, level: &Level, named: &Named) -> Result<ControlFlow<()>> {
+    fn created(&mut self, section: usize, level: &Level, named: &RowDirectories) -> Result<ControlFlow<()>> {
         let Some(start) = self.start(section) else {
             return Ok(ControlFlow::Continue(()));
         };

@@ -11,7 +11,7 @@ use crate::draft::Alias;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
 use crate::source::{Parameter, PooledConnection, Text, VALUE};
 use crate::template::{MARK, decode, escape, escape_short, room, unescape};
-use crate::tree::{Files, Fixed, KEY, Level, Query};
+use crate::tree::{Files, FixedEntry, KEY, Level, Query};
 
 pub(super) fn parameters<'a>(
     above: &'a ParentValues,
@@ -211,11 +211,11 @@ impl ViewStore {
         let fixed = level.fixed.iter().find(|(has, _)| has.as_bytes() == name);
         match fixed {
             // Answer also while the source is unreachable.
-            Some((_, Fixed::Level(level))) => {
+            Some((_, FixedEntry::Level(level))) => {
                 let ino = self.know(dir.child(parent, NodeKind::Level(*level)));
                 Ok(self.attr(ino, Kind::Directory, 0, None))
             }
-            Some((_, Fixed::Computed(computed))) => {
+            Some((_, FixedEntry::Computed(computed))) => {
                 let node = dir.child(parent, NodeKind::Computed(*computed));
                 self.known(&mut self.sources.take()?, node)
             }

@@ -27,7 +27,7 @@ pub(super) const NAMES_PAGE: usize = 1 << 16;
 
 /// The entry of a fixed name.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fixed {
+pub(super) enum FixedEntry {
     Level(usize),
     Computed(usize),
 }
@@ -37,11 +37,11 @@ pub(super) enum Fixed {
 pub(super) struct Level {
     /// The column that names it, unless its name is fixed.
     pub(super) column: Option<String>,
-    pub(super) fixed: Vec<(String, Fixed)>,
+    pub(super) fixed: Vec<(String, FixedEntry)>,
     /// Fixed names that a listing leaves out.
     pub(super) unlisted: Vec<String>,
     /// Levels whose names are rows.
-    pub(super) named: Vec<Named>,
+    pub(super) named: Vec<RowDirectories>,
     pub(super) files: Vec<usize>,
     pub(super) links: Vec<usize>,
     pub(super) questions: Vec<usize>,
@@ -64,7 +64,7 @@ pub(super) struct Values {
 
 /// Directories whose names are rows.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct RowDirectories {
     pub(super) level: usize,
     pub(super) list: Values,
     /// The number whose text is [`VALUE`], if it does not equal the text, else NULL; no row if the value does not
@@ -299,7 +299,7 @@ impl Tree {
         }
         for it in definition.computed {
             let level = tree.level_above(&it.path, &directories, source)?;
-            let fixed = Fixed::Computed(tree.computed.len());
+            let fixed = FixedEntry::Computed(tree.computed.len());
             let name = last(&it.path).to_owned();
             tree.levels[level].fixed.push((name, fixed));
             tree.computed.push(lines(&it.path, &it.rows, source)?);
@@ -452,7 +452,7 @@ impl Tree {
         let made = self.levels.len();
         match column_of(name) {
             Some(column) => {
-                let is_it = |named: &&Named| self.levels[named.level].column.as_deref() == Some(column);
+                let is_it = |named: &&RowDirectories| self.levels[named.level].column.as_deref() == Some(column);
                 if let Some(named) = self.levels[above].named.iter().find(is_it) {
                     return Ok(named.level);
                 }
@@ -462,7 +462,7 @@ impl Tree {
                 let named = rows.column(column)?;
                 let (text, is_value) = (&named.text, &named.is_value);
                 let number = named.number.as_deref().unwrap_or("NULL");
-                self.levels[above].named.push(Named {
+                self.levels[above].named.push(RowDirectories {
                     level: made,
                     list: rows.values(text, &format!(", {number}")),
                     find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
@@ -472,10 +472,10 @@ impl Tree {
             }
             None => {
                 let found = self.levels[above].fixed.iter().find(|(has, _)| has == name);
-                if let Some((_, Fixed::Level(level))) = found {
+                if let Some((_, FixedEntry::Level(level))) = found {
                     return Ok(*level);
                 }
-                let fixed = (name.to_owned(), Fixed::Level(made));
+                let fixed = (name.to_owned(), FixedEntry::Level(made));
                 self.levels[above].fixed.push(fixed);
                 self.levels.push(Level::default());
             }

@@ -11,7 +11,7 @@ use fuse::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreErro
 use crate::content::{BODY_MAX, within_limit};
 use crate::draft::{Alias, Draft, Occasion, Phase, Row, Writer, hash, room};
 use crate::rows::parameters;
-use crate::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
+use crate::source::{BoundStatement, Parameter, PooledConnection, Text, TransactionResult};
 use crate::tree::{Files, KEY, NUMBER};
 use crate::{Node, NodeKind, ParentValues, State, ViewStore};
 
@@ -62,7 +62,7 @@ fn removed() -> StoreError {
     StoreError::storage(Errno::STALE, reason)
 }
 
-fn one_row(changed: Changed) -> Result<Changed> {
+fn one_row(changed: TransactionResult) -> Result<TransactionResult> {
     match changed.rows {
         0 => Err(conflict()),
         _ => Ok(changed),
@@ -191,7 +191,7 @@ impl ViewStore {
     }
 
     /// Runs statements in one transaction.
-    fn run(&self, statements: &[Change<'_>]) -> Result<Changed> {
+    fn run(&self, statements: &[Change<'_>]) -> Result<TransactionResult> {
         let bound: Vec<_> = (statements.iter())
             .map(|(sql, row, above)| {
                 let row = (row.iter()).map(|(column, text)| (column.as_str(), value(row, column, text)));

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::toolset::Toolset;
-use crate::transport::Answering;
+use crate::transport::AnswerTransport;
 
 /// A server that has caught the signals which end it, and serves nothing yet.
 pub struct PreparedServer {
@@ -63,7 +63,7 @@ async fn serve(handler: Handler, signals: Vec<Signal>) -> anyhow::Result<()> {
     };
     let served = async {
         let (input, output) = stdio_pipes();
-        match handler.serve(Answering::new(input, output)).await {
+        match handler.serve(AnswerTransport::new(input, output)).await {
             Ok(running) => {
                 running.waiting().await.context("serving MCP")?;
                 Ok(())

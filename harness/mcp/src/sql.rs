@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::sql_worker::{Call, Opened};
+use super::sql_worker::{Call, WorkerStart};
 use super::toolset::{ToolAnswer, Toolset};
 
 /// The maximum number of processes. Each runs one statement at a time.
@@ -80,7 +80,7 @@ impl SqlWorkers {
     fn start(&self) -> Result<(Worker, Vec<Tool>), String> {
         let mut worker = Worker::spawn(&self.program, &self.file, self.may_write)
             .map_err(|error| format!("cannot start a process for statements: {error}"))?;
-        let opened: Result<Opened, Failure> = worker.answer(PATIENCE);
+        let opened: Result<WorkerStart, Failure> = worker.answer(PATIENCE);
         match opened {
             Ok(Ok(tools)) => Ok((worker, tools)),
             Ok(Err(reason)) => Err(reason),

@@ -21,7 +21,7 @@ use super::toolset::{ToolAnswer, definition};
 const SPARE_SECONDS: u64 = 3;
 
 /// The first line of a worker: its tools, or why it has none.
-pub(super) type Opened = Result<Vec<Tool>, String>;
+pub(super) type WorkerStart = Result<Vec<Tool>, String>;
 
 /// A call, as a line.
 #[derive(Debug, Deserialize, Serialize)]
@@ -50,12 +50,12 @@ pub fn run_statements(file: &Path, may_write: bool) -> anyhow::Result<()> {
     let mut database = match SqlTool::open(file, may_write) {
         Ok(database) => database,
         Err(reason) => {
-            return Ok(say(serde_json::to_string(&Opened::Err(reason))?)?);
+            return Ok(say(serde_json::to_string(&WorkerStart::Err(reason))?)?);
         }
     };
     let tools = database.definitions().into_iter();
     let tools = tools.map(|it| definition(it.name, it.description, it.properties, it.required));
-    say(serde_json::to_string(&Opened::Ok(tools.collect()))?)?;
+    say(serde_json::to_string(&WorkerStart::Ok(tools.collect()))?)?;
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
     loop {

@@ -29,20 +29,20 @@ const UNANSWERED_BYTES: usize = 64 << 20;
 /// The most values of a message: in memory, a small one takes many times its bytes.
 const VALUES_MAX: usize = 100_000;
 
-type Sending = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
+type SendFuture = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 
 /// A transport over lines, whose input ends when all requests are answered, or after [`ANSWERS_MAX`].
-pub struct Answering<R, W> {
+pub struct AnswerTransport<R, W> {
     lines: MessageLines<BufReader<R>>,
     output: Arc<Mutex<W>>,
     /// The answer to an invalid line. It is kept here, because a cancelled `receive` must not cut it.
-    refusal: Option<Sending>,
+    refusal: Option<SendFuture>,
     /// Requests without an answer, and their bytes.
     unanswered: Arc<watch::Sender<HashMap<RequestId, usize>>>,
     ended: Option<Instant>,
 }
 
-impl<R, W> Answering<R, W>
+impl<R, W> AnswerTransport<R, W>
 where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -88,7 +88,7 @@ where
             };
             let refused = match line {
                 MessageLine::Whole(line) => match parsed(&line) {
-                    Parsed::Message(message) => match self.used_id(&message) {
+                    ParseResult::Message(message) => match self.used_id(&message) {
                         None => return Some((*message, line.len())),
                         Some(id) => {
                             let error =
@@ -96,8 +96,8 @@ where
                             (Some(id), ErrorData::invalid_request(error, None))
                         }
                     },
-                    Parsed::Ignored => continue,
-                    Parsed::Refused(id, error) => (id, error),
+                    ParseResult::Ignored => continue,
+                    ParseResult::Refused(id, error) => (id, error),
                 },
                 MessageLine::TooLong(id) => {
                     let error = format!("the message is longer than {LINE_MAX} bytes; send less in one call");
@@ -121,7 +121,7 @@ async fn write<W: AsyncWrite + Unpin>(output: Arc<Mutex<W>>, mut line: Vec<u8>) 
 }
 
 /// The result of parsing a line.
-enum Parsed {
+enum ParseResult {
     Message(Box<ClientJsonRpcMessage>),
     /// Nothing that JSON-RPC answers.
     Ignored,
@@ -129,31 +129,33 @@ enum Parsed {
     Refused(Option<RequestId>, ErrorData),
 }
 
-fn parsed(line: &[u8]) -> Parsed {
+fn parsed(line: &[u8]) -> ParseResult {
     // RFC 8259 lets a parser ignore a byte order mark.
     let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
     if line.trim_ascii().is_empty() {
-        return Parsed::Ignored;
+        return ParseResult::Ignored;
     }
     if has_too_many_values(line) {
         let reason = format!("the message has more than {VALUES_MAX} values; send less in one call");
-        return Parsed::Refused(id_of(line), ErrorData::invalid_request(reason, None));
+        return ParseResult::Refused(id_of(line), ErrorData::invalid_request(reason, None));
     }
     let reason = match serde_json::from_slice(line) {
         // A request whose id is of a wrong type reads as a notification, which has no answer.
         Ok(JsonRpcMessage::Notification(_)) if has_id(line) => "its id must be a whole number or a text".to_owned(),
-        Ok(message) => return Parsed::Message(Box::new(message)),
+        Ok(message) => return ParseResult::Message(Box::new(message)),
         Err(error) => error.to_string(),
     };
     match serde_json::from_slice::<Value>(line) {
         // Its text may have bytes that are not UTF-8, or be nested too deeply.
-        Err(error) => Parsed::Refused(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None)),
-        Ok(value) if value["method"].is_string() && value.get("id").is_none() => Parsed::Ignored,
+        Err(error) => {
+            ParseResult::Refused(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None))
+        }
+        Ok(value) if value["method"].is_string() && value.get("id").is_none() => ParseResult::Ignored,
         Ok(mut value) => {
             let id = value.get_mut("id").map(Value::take);
             let id = id.and_then(|id| serde_json::from_value(id).ok());
             let reason = format!("the message is not an MCP request: {reason}");
-            Parsed::Refused(id, ErrorData::invalid_request(reason, None))
+            ParseResult::Refused(id, ErrorData::invalid_request(reason, None))
         }
     }
 }
@@ -180,7 +182,7 @@ fn has_id(line: &[u8]) -> bool {
     serde_json::from_slice::<Value>(line).is_ok_and(|value| value.get("id").is_some())
 }
 
-impl<R, W> Transport<RoleServer> for Answering<R, W>
+impl<R, W> Transport<RoleServer> for AnswerTransport<R, W>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -259,7 +261,7 @@ mod tests {
 {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
 "#;
-        let mut transport = Answering::new(input.as_bytes(), tokio::io::sink());
+        let mut transport = AnswerTransport::new(input.as_bytes(), tokio::io::sink());
         for _ in input.lines() {
             assert!(transport.receive().await.is_some());
         }
@@ -280,7 +282,7 @@ mod tests {
         let ping = "{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n";
         let input = ping.repeat(3) + &ping.replace("1,", "2,");
         let (output, mut client) = tokio::io::duplex(1 << 20);
-        let mut transport = Answering::new(std::io::Cursor::new(input), output);
+        let mut transport = AnswerTransport::new(std::io::Cursor::new(input), output);
         for expected in [1, 2] {
             let Some(JsonRpcMessage::Request(asked)) = transport.receive().await else {
                 panic!("no request {expected}");
@@ -302,7 +304,7 @@ mod tests {
         let mut input = lines.join(&b'\n');
         input.extend(b"\n{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n");
         let (output, mut client) = tokio::io::duplex(1 << 20);
-        let mut transport = Answering::new(std::io::Cursor::new(input), output);
+        let mut transport = AnswerTransport::new(std::io::Cursor::new(input), output);
         let (ping, _) = transport.message().await.unwrap();
         assert!(matches!(ping, JsonRpcMessage::Request(_)));
         drop(transport);

@@ -8,7 +8,7 @@ use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};
 
 use super::tools::push;
-use super::{Observed, ResultBuffer};
+use super::{Observation, ResultBuffer};
 
 /// Why a client cannot run a script; `None` if it can.
 pub fn unsupported(script: &Script) -> Option<String> {
@@ -42,31 +42,31 @@ pub fn perform_in_process(
     subtree: &str,
     client: &mut dyn FileClient,
     buffer: &mut ResultBuffer,
-) -> Result<Observed, Errno> {
+) -> Result<Observation, Errno> {
     let path = |path: &WorkspacePath| format!("{subtree}/{path}");
     let mut bytes = Vec::new();
     match op {
         FileOp::Read(file) => {
             client.read(&path(file), &mut bytes).map_err(errno)?;
-            Ok(Observed::Bytes(buffer.put(&bytes)))
+            Ok(Observation::Bytes(buffer.put(&bytes)))
         }
         FileOp::ReadAt { path: file, offset, length } => {
             client.read(&path(file), &mut bytes).map_err(errno)?;
             let start = (*offset as usize).min(bytes.len());
             let end = (start + length).min(bytes.len());
-            Ok(Observed::Bytes(buffer.put(&bytes[start..end])))
+            Ok(Observation::Bytes(buffer.put(&bytes[start..end])))
         }
         FileOp::Write { path: file, content, .. } | FileOp::WriteAt { path: file, content, .. } => {
             client.write(&path(file), content).map_err(errno)?;
-            Ok(Observed::Done)
+            Ok(Observation::Done)
         }
-        FileOp::Sync(_) | FileOp::SyncAll { .. } => Ok(Observed::Done),
+        FileOp::Sync(_) | FileOp::SyncAll { .. } => Ok(Observation::Done),
         FileOp::List { path: dir, .. } => {
             let start = buffer.entries.len();
             for (name, size) in client.list(&path(dir)).map_err(errno)? {
                 push(buffer, &name, 0..0, Some(size));
             }
-            Ok(Observed::Entries(start..buffer.entries.len()))
+            Ok(Observation::Entries(start..buffer.entries.len()))
         }
         FileOp::Search(dir) => {
             let start = buffer.entries.len();
@@ -80,7 +80,7 @@ pub fn perform_in_process(
                 let content = buffer.put(&bytes);
                 push(buffer, &name, content, Some(size));
             }
-            Ok(Observed::Entries(start..buffer.entries.len()))
+            Ok(Observation::Entries(start..buffer.entries.len()))
         }
         _ => Err(Errno::NOSYS),
     }
@@ -103,9 +103,9 @@ mod tests {
     use crate::verify;
 
     #[derive(Default)]
-    struct InMemory(BTreeMap<String, Vec<u8>>);
+    struct MemoryFiles(BTreeMap<String, Vec<u8>>);
 
-    impl FileClient for InMemory {
+    impl FileClient for MemoryFiles {
         fn write(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
             self.0.insert(path.to_owned(), content.to_vec());
             Ok(())
@@ -142,7 +142,7 @@ mod tests {
         ];
         let mut script = Script::new(Vec::new());
         script.dirs = vec![path("d")];
-        let (mut model, mut client) = (ReferenceModel::of(&script), InMemory::default());
+        let (mut model, mut client) = (ReferenceModel::of(&script), MemoryFiles::default());
         let mut buffer = ResultBuffer::new();
         for op in &ops {
             buffer.clear();

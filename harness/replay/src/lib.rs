@@ -12,6 +12,6 @@ mod verify;
 pub mod worker;
 pub mod workers;
 
-pub use perform::{Observed, ResultBuffer, perform, program, program_directories};
+pub use perform::{Observation, ResultBuffer, perform, program, program_directories};
 pub use prepare::{OpenFileTable, PreparedOp, prepare};
 pub use verify::{only_lines, verify};

@@ -176,7 +176,7 @@ impl ResultBuffer {
 
 /// The result of an operation. Content and names are in the [`ResultBuffer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Observed {
+pub enum Observation {
     /// Success.
     Done,
     /// Content, as a range of [`ResultBuffer::data`].
@@ -206,7 +206,7 @@ pub enum Observed {
 /// Executes an operation.
 /// The error is that of the first system call that failed.
 #[inline(always)]
-pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<Observation, Errno> {
     let path = prepared.path.as_c_str();
     match prepared.op {
         // `SeenByOther` reads once: the caller retries.
@@ -215,17 +215,17 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
             buffer.system_calls += 1;
             let size = fstat(&file)?.st_size as usize;
             let bytes = buffer.fill(size, |room| read(&file, room))?;
-            return Ok(Observed::Bytes(bytes));
+            return Ok(Observation::Bytes(bytes));
         }
         FileOp::ReadAt { offset, length, .. } => {
             let file = buffer.open(path, OFlags::RDONLY)?;
             let bytes = buffer.fill_once(*length, |room| pread(&file, room, *offset))?;
-            return Ok(Observed::Bytes(bytes));
+            return Ok(Observation::Bytes(bytes));
         }
         FileOp::ReadOpen { offset, length, .. } => {
             let file = prepared.open.as_deref().ok_or(Errno::BADF)?;
             let bytes = buffer.fill_once(*length, |room| pread(file, room, *offset))?;
-            return Ok(Observed::Bytes(bytes));
+            return Ok(Observation::Bytes(bytes));
         }
         FileOp::Write { content, sync, .. } => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
@@ -260,7 +260,7 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
         FileOp::Stat(_) => {
             buffer.system_calls += 1;
             let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
-            return Ok(Observed::Attributes {
+            return Ok(Observation::Attributes {
                 size: stat.st_size as u64,
                 is_dir: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
             });
@@ -277,7 +277,7 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
                     buffer.entries[at].size = Some(stat.st_size as u64);
                 }
             }
-            return Ok(Observed::Entries(start..buffer.entries.len()));
+            return Ok(Observation::Entries(start..buffer.entries.len()));
         }
         FileOp::Search(_) => return walk(path, true, buffer),
         FileOp::Walk(_) => return walk(path, false, buffer),
@@ -325,7 +325,7 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
         FileOp::AddLine { line, .. } => return add_line(path, line, buffer),
         FileOp::Run(command) => return run(command, path, buffer),
     }
-    Ok(Observed::Done)
+    Ok(Observation::Done)
 }
 
 /// The environment of a program: no configuration of the user, and the same times, names and language everywhere.
@@ -383,14 +383,14 @@ pub fn program(name: &str, arguments: &[impl AsRef<OsStr>], directory: &Path) ->
 }
 
 /// Runs a program in `directory` until it exits.
-fn run(run: &ProgramRun, directory: &CStr, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+fn run(run: &ProgramRun, directory: &CStr, buffer: &mut ResultBuffer) -> Result<Observation, Errno> {
     let Some((name, arguments)) = run.command.split_first() else {
         return Err(Errno::INVAL);
     };
     let directory = Path::new(OsStr::from_bytes(directory.to_bytes()));
     let output = program(name, arguments, directory).output();
     let output = output.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    Ok(Observed::Ran {
+    Ok(Observation::Ran {
         status: output.status,
         said: buffer.put(&output.stdout),
         error: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -405,7 +405,7 @@ fn sync(path: &CStr, buffer: &mut ResultBuffer) -> Result<(), Errno> {
 }
 
 /// Rewrites a file with `line` appended. Returns the content before.
-fn add_line(path: &CStr, line: &[u8], buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+fn add_line(path: &CStr, line: &[u8], buffer: &mut ResultBuffer) -> Result<Observation, Errno> {
     let held = match buffer.open(path, OFlags::RDONLY) {
         Ok(file) => {
             buffer.system_calls += 1;
@@ -423,7 +423,7 @@ fn add_line(path: &CStr, line: &[u8], buffer: &mut ResultBuffer) -> Result<Obser
     let end = buffer.put(line).end;
     let file = buffer.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
     buffer.system_calls += write_all(&buffer.data[held.start..end], |rest| write(&file, rest))?;
-    Ok(Observed::Bytes(held))
+    Ok(Observation::Bytes(held))
 }
 
 #[inline(always)]
@@ -484,7 +484,7 @@ fn c_name<'a>(names: &'a [u8], name: &Range<usize>) -> Result<&'a CStr, Errno> {
 }
 
 /// Lists the tree at `top` breadth first, and reads its files if `contents`. Entries are paths below `top`.
-fn walk(top: &CStr, contents: bool, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+fn walk(top: &CStr, contents: bool, buffer: &mut ResultBuffer) -> Result<Observation, Errno> {
     let start = buffer.entries.len();
     let top = buffer.open(top, OFlags::RDONLY | OFlags::DIRECTORY)?;
     list(&top, b"", buffer)?;
@@ -511,7 +511,7 @@ fn walk(top: &CStr, contents: bool, buffer: &mut ResultBuffer) -> Result<Observe
         }
         at += 1;
     }
-    Ok(Observed::Entries(start..buffer.entries.len()))
+    Ok(Observation::Entries(start..buffer.entries.len()))
 }
 
 /// Creates a directory and its missing parents.

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::Command;
 
-use workloads::tasks::command::{Shows, TaskCommand};
+use workloads::tasks::command::{MatchPart, TaskCommand};
 
 /// The output of a command below `root`.
 ///
@@ -34,9 +34,9 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
                 let is_match = |line: &&str| texts.iter().any(|text| line.contains(text.as_str()));
                 let mut found = content.lines().filter(is_match);
                 match shows {
-                    Shows::File => lines.extend(found.next().map(|_| path.clone())),
-                    Shows::Line => lines.extend(found.map(str::to_owned)),
-                    Shows::FileAndLine => {
+                    MatchPart::File => lines.extend(found.next().map(|_| path.clone())),
+                    MatchPart::Line => lines.extend(found.map(str::to_owned)),
+                    MatchPart::FileAndLine => {
                         lines.extend(found.map(|line| format!("{path}:{line}")));
                     }
                 }
@@ -194,7 +194,7 @@ mod tests {
             texts: vec!["second".to_owned(), "third".to_owned()],
             place: "a/*".to_owned(),
             is_recursive: false,
-            shows: Shows::FileAndLine,
+            shows: MatchPart::FileAndLine,
             last: None,
         };
         for command in [
@@ -203,10 +203,10 @@ mod tests {
             TaskCommand::List(vec!["b".to_owned(), "e/*/the way in".to_owned()]),
             TaskCommand::Read(place("a/*")),
             TaskCommand::Read(place("a/two words.md")),
-            grep("a/*", false, Shows::FileAndLine, None),
-            grep("a", true, Shows::File, None),
-            grep("b", true, Shows::Line, Some(1)),
-            grep("b", true, Shows::Line, None),
+            grep("a/*", false, MatchPart::FileAndLine, None),
+            grep("a", true, MatchPart::File, None),
+            grep("b", true, MatchPart::Line, Some(1)),
+            grep("b", true, MatchPart::Line, None),
             several,
             TaskCommand::Write { path: "a/new.md".to_owned(), content: "new\n".to_owned() },
         ] {

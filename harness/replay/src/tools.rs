@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use arms::backend::{ToolError, Tools};
 use backends::state::READ_LIMIT;
 use rustix::io::Errno;
-use workloads::model::Expected;
+use workloads::model::ExpectedResult;
 use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};
 
 use super::perform::ListedEntry;
-use super::{Observed, ResultBuffer};
+use super::{Observation, ResultBuffer};
 
 /// The requested lines: the first one, counted from 1, and their number. `None`: all lines.
 pub type Lines = Option<(u64, u64)>;
@@ -141,7 +141,7 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
 
 /// Parses the answers of the tools into the result that [`super::verify()`] compares.
 /// The error is the one that a file system would return.
-pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
+pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) -> Result<Observation, Errno> {
     match &answers.error {
         Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
         Some(_) => return Err(Errno::INVAL),
@@ -158,14 +158,14 @@ pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) ->
     match op {
         FileOp::Read(_) => {
             let bytes = answers.read.first().map(|(_, pages)| joined(pages));
-            Ok(Observed::Bytes(buffer.put(&bytes.unwrap_or_default())))
+            Ok(Observation::Bytes(buffer.put(&bytes.unwrap_or_default())))
         }
         FileOp::Stat(path) => {
             if let Some((_, size)) = files.iter().find(|(name, _)| *name == path.as_str()) {
-                return Ok(Observed::Attributes { size: *size, is_dir: false });
+                return Ok(Observation::Attributes { size: *size, is_dir: false });
             }
             let is_dir = path.is_root() || files.iter().any(|(name, _)| is_below(name, path));
-            let directory = Observed::Attributes { size: 0, is_dir };
+            let directory = Observation::Attributes { size: 0, is_dir };
             is_dir.then_some(directory).ok_or(Errno::NOENT)
         }
         FileOp::List { path, .. } => {
@@ -182,7 +182,7 @@ pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) ->
             for (name, size) in entries {
                 push(buffer, name, 0..0, size);
             }
-            Ok(Observed::Entries(start..buffer.entries.len()))
+            Ok(Observation::Entries(start..buffer.entries.len()))
         }
         FileOp::Walk(top) => {
             let start = buffer.entries.len();
@@ -191,7 +191,7 @@ pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) ->
                     push(buffer, below, 0..0, Some(*size));
                 }
             }
-            Ok(Observed::Entries(start..buffer.entries.len()))
+            Ok(Observation::Entries(start..buffer.entries.len()))
         }
         FileOp::Search(top) => {
             let start = buffer.entries.len();
@@ -200,15 +200,15 @@ pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) ->
                     push_file(buffer, below, &joined(pages));
                 }
             }
-            Ok(Observed::Entries(start..buffer.entries.len()))
+            Ok(Observation::Entries(start..buffer.entries.len()))
         }
-        _ => Ok(Observed::Done),
+        _ => Ok(Observation::Done),
     }
 }
 
 /// Narrows expected content to the requested lines.
-pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
-    let (Expected::Bytes(whole), Some((first, count))) = (&expected, lines) else {
+pub fn narrowed(expected: ExpectedResult, lines: Lines) -> ExpectedResult {
+    let (ExpectedResult::Bytes(whole), Some((first, count))) = (&expected, lines) else {
         return expected;
     };
     let skip = first.max(1) as usize - 1;
@@ -224,18 +224,18 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
         }
         _ => nothing,
     };
-    Expected::Part { whole: whole.clone(), start: range.start, end: range.end }
+    ExpectedResult::Part { whole: whole.clone(), start: range.start, end: range.end }
 }
 
 /// All files of a snapshot, as the result of a search of the whole workspace.
-pub fn held(tools: &dyn Tools, buffer: &mut ResultBuffer) -> Result<Observed, String> {
+pub fn held(tools: &dyn Tools, buffer: &mut ResultBuffer) -> Result<Observation, String> {
     let snapshot: serde_json::Value = serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
     let files = snapshot["files"].as_object().ok_or("the snapshot has no files")?;
     let start = buffer.entries.len();
     for (name, content) in files {
         push_file(buffer, name, content.as_str().unwrap_or_default().as_bytes());
     }
-    Ok(Observed::Entries(start..buffer.entries.len()))
+    Ok(Observation::Entries(start..buffer.entries.len()))
 }
 
 /// Appends a file as if an operation had listed and read it.
@@ -399,9 +399,9 @@ mod tests {
     }
 
     /// Files with an invalid snapshot.
-    struct Broken(&'static str);
+    struct BrokenFiles(&'static str);
 
-    impl Tools for Broken {
+    impl Tools for BrokenFiles {
         fn ls_files(&mut self) -> String {
             String::new()
         }
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn remove_fails_on_an_invalid_snapshot() {
         for snapshot in ["nonsense", "{}", r#"{"files":{"three":""}}"#] {
-            let answers = ask(&FileOp::Remove(path("three")), None, &mut Broken(snapshot));
+            let answers = ask(&FileOp::Remove(path("three")), None, &mut BrokenFiles(snapshot));
             assert!(matches!(answers.error, Some(ToolError::Snapshot(_))), "{snapshot}: {answers:?}");
         }
     }

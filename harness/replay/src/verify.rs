@@ -4,51 +4,51 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use rustix::io::Errno;
-use workloads::model::{Expected, ModelEntry};
+use workloads::model::{ExpectedResult, ModelEntry};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp};
 
-use super::{Observed, ResultBuffer};
+use super::{Observation, ResultBuffer};
 use crate::perform::ListedEntry;
 
 /// Checks that a result is the one that the model expects.
 /// The error says what is wrong.
 pub fn verify(
     op: &FileOp,
-    expected: &Expected,
-    observed: &Result<Observed, Errno>,
+    expected: &ExpectedResult,
+    observed: &Result<Observation, Errno>,
     buffer: &ResultBuffer,
 ) -> Result<(), String> {
     let wrong = |what: String| Err(format!("{}: {what}", op.describe()));
     let observed = match (expected, observed) {
-        (Expected::Errno(expected), Err(errno)) if errno.raw_os_error() == *expected => {
+        (ExpectedResult::Errno(expected), Err(errno)) if errno.raw_os_error() == *expected => {
             return Ok(());
         }
-        (Expected::Errno(expected), Ok(_)) => {
+        (ExpectedResult::Errno(expected), Ok(_)) => {
             return wrong(format!("succeeded, but must fail with error number {expected}"));
         }
         (_, Err(errno)) => return wrong(format!("failed: {errno}")),
         (_, Ok(observed)) => observed,
     };
     match (expected, observed) {
-        (Expected::Done, Observed::Done) => Ok(()),
-        (Expected::Bytes(bytes), Observed::Bytes(place)) => {
+        (ExpectedResult::Done, Observation::Done) => Ok(()),
+        (ExpectedResult::Bytes(bytes), Observation::Bytes(place)) => {
             same_bytes(bytes, &buffer.data[place.clone()]).or_else(wrong)
         }
-        (Expected::Part { whole, start, end }, Observed::Bytes(place)) => {
+        (ExpectedResult::Part { whole, start, end }, Observation::Bytes(place)) => {
             same_bytes(&whole[*start..*end], &buffer.data[place.clone()]).or_else(wrong)
         }
-        (Expected::Lines(lines), Observed::Bytes(place)) => {
+        (ExpectedResult::Lines(lines), Observation::Bytes(place)) => {
             only_lines(lines, &buffer.data[place.clone()]).or_else(wrong)
         }
-        (Expected::Mentions(all), Observed::Bytes(place)) => {
+        (ExpectedResult::Mentions(all), Observation::Bytes(place)) => {
             let answer = String::from_utf8_lossy(&buffer.data[place.clone()]);
             match all.iter().find(|part| !answer.contains(part.as_str())) {
                 Some(part) => wrong(format!("does not mention {part:?}")),
                 None => Ok(()),
             }
         }
-        (Expected::Attributes { size: Some(size) }, Observed::Attributes { size: seen, is_dir }) => {
+        (ExpectedResult::Attributes { size: Some(size) }, Observation::Attributes { size: seen, is_dir }) => {
             if *is_dir {
                 wrong("is a directory, but should be a file".to_owned())
             } else if seen == size {
@@ -57,26 +57,26 @@ pub fn verify(
                 wrong(format!("has {seen} bytes, but should have {size}"))
             }
         }
-        (Expected::Attributes { size: None }, Observed::Attributes { is_dir: true, .. }) => Ok(()),
-        (Expected::Entries(entries), Observed::Entries(place)) => {
+        (ExpectedResult::Attributes { size: None }, Observation::Attributes { is_dir: true, .. }) => Ok(()),
+        (ExpectedResult::Entries(entries), Observation::Entries(place)) => {
             same_entries(entries, sorted(place, buffer)).or_else(wrong)
         }
-        (Expected::EntriesAmongDirectories(entries), Observed::Entries(place)) => {
+        (ExpectedResult::EntriesAmongDirectories(entries), Observation::Entries(place)) => {
             let mut seen = sorted(place, buffer);
             seen.retain(|(name, entry)| {
                 !entry.is_dir || str::from_utf8(name).is_ok_and(|name| entries.contains_key(name))
             });
             same_entries(entries, seen).or_else(wrong)
         }
-        (Expected::Tree { files, opaque }, Observed::Entries(place)) => {
+        (ExpectedResult::Tree { files, opaque }, Observation::Entries(place)) => {
             let expected = files.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
             same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
         }
-        (Expected::Paths { files, opaque }, Observed::Entries(place)) => {
+        (ExpectedResult::Paths { files, opaque }, Observation::Entries(place)) => {
             let expected = files.iter().map(|path| (path, None));
             same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
         }
-        (Expected::Ran(output), Observed::Ran { status, said, error }) => {
+        (ExpectedResult::Ran(output), Observation::Ran { status, said, error }) => {
             let said = &buffer.data[said.clone()];
             if !status.success() {
                 let error = error.lines().last().unwrap_or("nothing on standard error");
@@ -216,13 +216,13 @@ mod tests {
         filled(dir.path());
         let op = list("a", true);
         let found = || {
-            let Expected::Entries(entries) = ReferenceModel::of(&script()).apply(&op) else {
+            let ExpectedResult::Entries(entries) = ReferenceModel::of(&script()).apply(&op) else {
                 panic!("a listing has entries")
             };
             let mut buffer = ResultBuffer::new();
             let prepared = prepare(dir.path(), &op, &mut OpenFileTable::new()).unwrap();
             let observed = perform(&prepared, &mut buffer);
-            verify(&op, &Expected::EntriesAmongDirectories(entries), &observed, &buffer)
+            verify(&op, &ExpectedResult::EntriesAmongDirectories(entries), &observed, &buffer)
         };
         std::fs::create_dir(dir.path().join("a/one-depends-on")).unwrap();
         assert_eq!(found(), Ok(()));

@@ -9,7 +9,7 @@ use workloads::script::{Call, FileOp, Script};
 
 /// The initial files and directories that the timed calls of a script touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct Footprint {
     /// Non-empty files that are read before they are written.
     pub read: usize,
     /// Bytes that the first reads of those files return.
@@ -23,14 +23,14 @@ pub struct Touched {
 }
 
 /// Computes what `calls` touch.
-pub fn touched(script: &Script, calls: &[Call]) -> Touched {
+pub fn touched(script: &Script, calls: &[Call]) -> Footprint {
     let mut untouched: BTreeMap<&WorkspacePath, u64> = script
         .files
         .iter()
         .filter(|(_, content)| !content.is_empty())
         .map(|(path, content)| (path, content.len() as u64))
         .collect();
-    let mut touched = Touched::default();
+    let mut touched = Footprint::default();
     let mut listed = BTreeSet::new();
     let mut asked = BTreeSet::new();
     for op in calls.iter().flat_map(|call| &call.ops) {
@@ -127,7 +127,7 @@ pub struct DiskReads {
 /// The error says why the state is not proved.
 pub fn check(
     state: CacheState,
-    touched: &Touched,
+    touched: &Footprint,
     daemon: Option<&DaemonCounters>,
     disk: &DiskReads,
 ) -> Result<(), String> {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn touched_counts_only_the_first_read_of_an_initial_file() {
-        let expected = Touched { read: 2, read_bytes: 2, listed: 1, asked: 1, changes: true };
+        let expected = Footprint { read: 2, read_bytes: 2, listed: 1, asked: 1, changes: true };
         let script = script();
         assert_eq!(touched(&script, &script.calls), expected);
     }
@@ -272,14 +272,14 @@ mod tests {
         assert!(check(&read, 4096).is_ok());
         let reason = check(&read, 1).unwrap_err();
         assert!(reason.contains("the daemon wrote only 1"), "{reason}");
-        let listed = Touched { listed: 1, ..Touched::default() };
+        let listed = Footprint { listed: 1, ..Footprint::default() };
         assert!(check(&listed, 100).is_ok());
         assert!(check(&listed, 0).is_err());
     }
 
     #[test]
     fn a_new_daemon_reads_its_store_from_disk() {
-        let touched = Touched::default();
+        let touched = Footprint::default();
         let check = |since_start, is_persistent| {
             let disk = DiskReads { daemon: Some((since_start, 0)), is_persistent, ..DiskReads::default() };
             check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_daemon_that_starts_empty_must_fetch_every_file_that_was_read() {
-        let touched = Touched { read: 2, read_bytes: 2, ..Touched::default() };
+        let touched = Footprint { read: 2, read_bytes: 2, ..Footprint::default() };
         let check = |fetched| {
             let disk = DiskReads { daemon: Some((4096, 0)), is_persistent: true, fetched, ..DiskReads::default() };
             check(CacheState::Cold, &touched, Some(&counted(&[("read", 2)])), &disk)
@@ -306,13 +306,13 @@ mod tests {
     fn a_hot_pass_reads_no_file_from_disk() {
         let check = |client, timed| {
             let disk = DiskReads { client, daemon: Some((4096, timed)), is_persistent: true, ..DiskReads::default() };
-            check(CacheState::Hot, &Touched::default(), None, &disk)
+            check(CacheState::Hot, &Footprint::default(), None, &disk)
         };
         assert!(check(0, 0).is_ok());
         assert!(check(100_000, 0).is_err());
         assert!(check(0, 100_000).is_ok(), "the daemon's own code");
         assert!(check(0, 2_000_000).is_err());
-        let changes = Touched { changes: true, ..Touched::default() };
+        let changes = Footprint { changes: true, ..Footprint::default() };
         let disk = DiskReads { client: 100_000, ..DiskReads::default() };
         let check = super::check(CacheState::Hot, &changes, None, &disk);
         assert!(check.is_err(), "also where files change");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use arms::backend::{Backend, Description, WorkspaceConfig};
+use arms::backend::{Backend, DAEMON_PATIENCE, Description, WorkspaceConfig};
 use arms::services::Services;
 use fuse::cpu;
 use replay::ResultBuffer;
@@ -18,17 +18,14 @@ use workloads::definition::{CacheState, Workload};
 use workloads::script::FileOp;
 
 use crate::interrupt::Interrupt;
-use crate::pass::{Counting, Driver, Expectations, ExpectationsCache, Pass, Passed, Workspaces, driver, failure};
+use crate::pass::{CounterUse, Driver, Expectations, ExpectationsCache, Pass, PassResult, Workspaces, driver, failure};
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
 use crate::system;
-use record::{Pending, Totals};
+use record::{PendingPass, Totals};
 
 /// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
-
-/// How long a daemon may take to start or stop.
-const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Bytes that finished passes of an arm may keep on the scratch. Beyond it their subtrees are removed.
 const KEPT_BYTES: u64 = 32 << 20;
@@ -178,7 +175,7 @@ struct CellRun<'a> {
     /// When the cell began; the clock of its calls.
     began: Instant,
     buffer: ResultBuffer,
-    pending: Vec<Pending>,
+    pending: Vec<PendingPass>,
     /// Timed rounds in closed gauge windows on a quiet machine.
     quiet_rounds: u32,
     /// Timed rounds in closed gauge windows on a busy machine.
@@ -216,7 +213,7 @@ impl<'a> CellRun<'a> {
             }
             self.watchdog.enter(SETUP_LIMIT);
             if let Err(error) = self.open(arm) {
-                self.send_failure(arm.arm, 0, Passed::ended(Outcome::Setup, error), self.began);
+                self.send_failure(arm.arm, 0, PassResult::ended(Outcome::Setup, error), self.began);
                 self.give_up(arm);
             }
         }
@@ -269,7 +266,7 @@ impl<'a> CellRun<'a> {
                 load.busy = load.busy.or_else(|| outside.clone());
                 let is_lost = self.watchdog.killed().is_some()
                     || matches!(passed.worst_outcome, Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _)));
-                self.pending.push(Pending {
+                self.pending.push(PendingPass {
                     arm: *at,
                     round,
                     passed,
@@ -370,13 +367,13 @@ impl<'a> CellRun<'a> {
         self.watchdog.mend();
     }
 
-    fn failed_to_prepare(&self, arm: &mut MountedArm<'_>, error: &io::Error) -> Passed {
+    fn failed_to_prepare(&self, arm: &mut MountedArm<'_>, error: &io::Error) -> PassResult {
         let exit_reason = arm.workspaces.as_mut().and_then(Workspaces::exit_reason);
         let (outcome, why) = failure(self.watchdog, exit_reason, Outcome::Setup);
-        Passed::ended(outcome, format!("preparing the workspace: {error}{why}"))
+        PassResult::ended(outcome, format!("preparing the workspace: {error}{why}"))
     }
 
-    fn pass(&mut self, arm: &mut MountedArm<'_>, round: u32, gauge: &Gauge) -> (Passed, Load) {
+    fn pass(&mut self, arm: &mut MountedArm<'_>, round: u32, gauge: &Gauge) -> (PassResult, Load) {
         let is_hot = self.task.state == CacheState::Hot;
         let is_warm_up = round < self.task.rounds.first_timed();
         let rules = arm.driver.rules();
@@ -402,7 +399,7 @@ impl<'a> CellRun<'a> {
         }
         self.watchdog.leave();
         let Some(workspaces) = &mut arm.workspaces else {
-            return (Passed::ended(Outcome::Setup, "the workspace is gone"), Load::default());
+            return (PassResult::ended(Outcome::Setup, "the workspace is gone"), Load::default());
         };
         workspaces.answer_for(self.watchdog);
         let is_due = round.is_multiple_of(READ_BACK_EVERY) && !arm.expectations.is_read_back_once();
@@ -414,12 +411,12 @@ impl<'a> CellRun<'a> {
             state: self.task.state,
             slowed_percent: arm.arm.slowed_percent,
             counting: match (is_hot, is_warm_up) {
-                _ if rules.is_uncounted => Counting::Never,
-                (true, true) => Counting::Now,
+                _ if rules.is_uncounted => CounterUse::Never,
+                (true, true) => CounterUse::Now,
                 // Without a warm-up pass, the first timed pass is counted.
-                (true, false) if !self.task.rounds.warm_up && round == 0 => Counting::Now,
-                (true, false) => Counting::Never,
-                (false, _) => Counting::Since(arm.counted_before.take()),
+                (true, false) if !self.task.rounds.warm_up && round == 0 => CounterUse::Now,
+                (true, false) => CounterUse::Never,
+                (false, _) => CounterUse::Since(arm.counted_before.take()),
             },
             // A warm-up pass starts with cold caches.
             proves_state: !is_warm_up && !rules.is_unproved,
@@ -468,7 +465,7 @@ impl<'a> CellRun<'a> {
             if let Some(Err(error)) = closed
                 && !self.task.setup.interrupt.is_set()
             {
-                let passed = Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
+                let passed = PassResult::ended(Outcome::Infra, format!("closing the workspace: {error}"));
                 self.send_failure(arm.arm, 0, passed, self.began);
             }
             self.watchdog.leave();
@@ -488,7 +485,7 @@ impl<'a> CellRun<'a> {
 
 /// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed
 /// round of every arm.
-fn set_strides(arms: &mut [MountedArm<'_>], passes: &[Pending]) {
+fn set_strides(arms: &mut [MountedArm<'_>], passes: &[PendingPass]) {
     let mut took: Vec<(usize, f64)> =
         passes.iter().filter(|pass| !pass.is_warm_up).map(|pass| (pass.arm, pass.took.as_secs_f64())).collect();
     took.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -18,13 +18,13 @@ impl Clock for Instant {
 /// A clock that advances by a scripted step at each reading.
 #[cfg(test)]
 #[derive(Debug, Default)]
-pub struct Scripted {
+pub struct ScriptedClock {
     now: std::cell::Cell<u64>,
     steps: std::cell::RefCell<std::collections::VecDeque<u64>>,
 }
 
 #[cfg(test)]
-impl Scripted {
+impl ScriptedClock {
     /// A clock that stands still once the steps are used up.
     pub fn new(steps: impl IntoIterator<Item = u64>) -> Self {
         Self { now: std::cell::Cell::new(0), steps: std::cell::RefCell::new(steps.into_iter().collect()) }
@@ -32,7 +32,7 @@ impl Scripted {
 }
 
 #[cfg(test)]
-impl Clock for Scripted {
+impl Clock for ScriptedClock {
     fn now_ns(&self) -> u64 {
         let step = self.steps.borrow_mut().pop_front().unwrap_or(0);
         self.now.set(self.now.get() + step);

@@ -17,7 +17,7 @@ use crate::plan::LiveArm;
 use crate::quiet::{Gauge, Ticks};
 use crate::schedule::{PlannedCell, orders};
 use crate::scratch::{EpochScratch, ScratchDisk};
-use crate::supervise::{Lost, supervise};
+use crate::supervise::{AbandonReason, supervise};
 
 /// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
@@ -57,11 +57,11 @@ pub struct Machine {
     /// The processors that client and daemons may share. Epochs use them in turn.
     pub cpus: Vec<usize>,
     /// The epoch that is being measured.
-    pub epoch: Option<UnderWay>,
+    pub epoch: Option<RunningEpoch>,
 }
 
 /// An epoch under way on this machine.
-pub struct UnderWay {
+pub struct RunningEpoch {
     scratch: EpochScratch,
     cells: u32,
     began: Clocks,
@@ -143,7 +143,7 @@ impl Lab for Machine {
     fn begin_epoch(&mut self, plan: &Plan, section: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
         let gauge = Gauge::open(plan.limits);
         let cpu = self.cpu(section, turn);
-        self.epoch = Some(UnderWay {
+        self.epoch = Some(RunningEpoch {
             scratch: self.scratch.epoch().context("making an epoch's scratch")?,
             cells: 0,
             began: Clocks::read(),
@@ -171,11 +171,11 @@ impl Lab for Machine {
                 });
                 match done {
                     Ok(()) => None,
-                    Err(Lost::Stuck) => Some((
+                    Err(AbandonReason::Stuck) => Some((
                         Outcome::Hang,
                         "a call did not return although the watchdog had aborted its connection; its thread still waits, and this cell gets no more passes in this epoch".to_owned(),
                     )),
-                    Err(Lost::Panicked) => {
+                    Err(AbandonReason::Panicked) => {
                         Some((Outcome::Infra, "the replay panicked; see the log".to_owned()))
                     }
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arms::backend::{Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
-    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, Skipped,
+    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, SkippedCell,
     cache_state,
 };
 use stats::MIN_EPOCHS;
@@ -123,7 +123,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
             let takes_part = |arm: &&LiveArm| plan.takes_part(&arm.name, &workload.name, name);
             for arm in inputs.arms.iter().filter(takes_part) {
                 if let Some(reason) = skip_reason(arm, workload, *state, inputs.can_drop_caches) {
-                    skipped.push(Skipped {
+                    skipped.push(SkippedCell {
                         arm: arm.name.clone(),
                         workload: workload.name.clone(),
                         state: name.clone(),

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn all_cells_omits_skipped_arms_and_cells_without_arms() {
         let mut plan = plan(1);
-        let skip = |arm: &str, workload: &str| rundir::Skipped {
+        let skip = |arm: &str, workload: &str| rundir::SkippedCell {
             arm: arm.to_owned(),
             workload: workload.to_owned(),
             state: "hot".to_owned(),

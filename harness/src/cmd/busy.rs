@@ -36,12 +36,12 @@ impl Busy {
 }
 
 /// A load in a process that is not a child of the harness, so that it counts as foreign. Dropping it ends the process.
-pub struct Detached {
+pub struct DetachedLoad {
     _stdin: Option<ChildStdin>,
     _started: Child,
 }
 
-impl Detached {
+impl DetachedLoad {
     /// Starts the load.
     pub fn start() -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)

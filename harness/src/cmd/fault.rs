@@ -24,8 +24,8 @@ use runner::plan::{BASELINE, LiveArm, arm, single_arms};
 use runner::scratch::ScratchDisk;
 use trial::interrupt::Interrupt;
 use trial::{
-    CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
-    scratch_bytes,
+    CrashPointPlan, Estimate, LiveExecutor, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all,
+    scenario_runs, scratch_bytes,
 };
 
 /// Inject faults into backends, and report what is lost.
@@ -138,7 +138,7 @@ impl Fault {
             let whole = estimate.left(runs.len());
             eprintln!("the scenarios will take about {}", roughly(whole));
         }
-        let mut live = Live {
+        let mut live = LiveExecutor {
             scenarios,
             backends,
             scratch: scratch.path().to_owned(),

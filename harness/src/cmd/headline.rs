@@ -10,7 +10,7 @@ use crate::reporting::ReportInputs;
 
 /// What `run` and `report` print for programs.
 #[derive(Serialize)]
-struct Printed<'a> {
+struct Headline<'a> {
     /// The run's directory.
     run: &'a Path,
     /// Its page.
@@ -28,7 +28,7 @@ pub fn print_answer(inputs: &ReportInputs, page: &Path, format: ScreenFormat) ->
             print!("{}", inputs.overview.terminal(&closing));
         }
         ScreenFormat::Json => {
-            let printed = Printed { run, report: page, answer: &inputs.overview };
+            let printed = Headline { run, report: page, answer: &inputs.overview };
             println!("{}", serde_json::to_string_pretty(&printed)?);
         }
     }

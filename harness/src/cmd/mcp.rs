@@ -100,7 +100,7 @@ fn served_elsewhere(name: &str, dir: &Path) -> String {
 }
 
 /// The tools, and the workspace that is closed after them.
-struct Opened {
+struct OpenTools {
     toolsets: Vec<Box<dyn Toolset>>,
     workspace: Option<Box<dyn Workspace>>,
 }
@@ -109,7 +109,7 @@ impl Mcp {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         // Before anything is mounted: a signal from here on ends in order.
         let server = PreparedServer::new().context("starting the server")?;
-        let Opened { toolsets, workspace } = self.open(registry)?;
+        let OpenTools { toolsets, workspace } = self.open(registry)?;
         let served = server.serve(toolsets);
         if let Some(workspace) = workspace {
             let name = &self.backend;
@@ -118,7 +118,7 @@ impl Mcp {
         served.map(|()| ExitCode::SUCCESS)
     }
 
-    fn open(&self, registry: &Registry) -> anyhow::Result<Opened> {
+    fn open(&self, registry: &Registry) -> anyhow::Result<OpenTools> {
         let name = self.backend.as_str();
         if self.writable && name != "sql" {
             bail!(
@@ -150,10 +150,10 @@ impl Mcp {
             }
             _ => return self.open_backend(registry, name),
         };
-        Ok(Opened { toolsets, workspace: None })
+        Ok(OpenTools { toolsets, workspace: None })
     }
 
-    fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<Opened> {
+    fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<OpenTools> {
         let backend = registry.find(name).map_err(|error| {
             anyhow::anyhow!("{error}; or `sql FILE` for a database, or `files DIR` for a directory")
         })?;
@@ -184,7 +184,7 @@ impl Mcp {
             bail!(served_elsewhere(name, &config.dir));
         }
         let workspace = backend.open(&config).with_context(|| format!("cannot open {name} in {}", dir.display()))?;
-        Ok(Opened { toolsets: over(workspace.root())?, workspace: Some(workspace) })
+        Ok(OpenTools { toolsets: over(workspace.root())?, workspace: Some(workspace) })
     }
 
     /// The backend on a bucket of the user, with its cache in `dir`.

@@ -50,7 +50,7 @@ The variable CTXBENCH_LOG sets the level of the log [default: warn]:
 )]
 pub struct Mount {
     #[command(subcommand)]
-    chosen: Chosen,
+    chosen: MountChoice,
     /// Let other users use the mount, within file permissions. Needs root, or `user_allow_other` in /etc/fuse.conf.
     #[arg(long, global = true)]
     allow_other: bool,
@@ -96,13 +96,13 @@ pub fn stores() -> impl Iterator<Item = MountCommand> {
 
 /// The store to be mounted, with its options and the directory.
 #[derive(Clone, Debug)]
-struct Chosen {
+struct MountChoice {
     store: MountCommand,
     given: ArgMatches,
     dir: PathBuf,
 }
 
-impl FromArgMatches for Chosen {
+impl FromArgMatches for MountChoice {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let chosen = matches.subcommand();
         let (name, given) = chosen.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
@@ -127,7 +127,7 @@ impl FromArgMatches for Chosen {
     }
 }
 
-impl Subcommand for Chosen {
+impl Subcommand for MountChoice {
     fn augment_subcommands(command: Command) -> Command {
         // `from_arg_matches` answers an unknown name with the known ones.
         let command = command.allow_external_subcommands(true);

@@ -11,7 +11,7 @@ use rundir::Run;
 use serde_json::json;
 use verdicts::reproduction::{Reproduction, reproduction};
 
-use super::busy::Detached;
+use super::busy::DetachedLoad;
 use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, RunPlace};
 use crate::evidence::check_whole;
@@ -105,7 +105,7 @@ impl Reproduce {
             ))));
             let is_loaded = self.load && number + 1 == self.runs;
             eprintln!("run {} of {}{}", number + 1, self.runs, if is_loaded { ", under load" } else { "" });
-            let load = is_loaded.then(Detached::start).transpose()?;
+            let load = is_loaded.then(DetachedLoad::start).transpose()?;
             let measured = options.measure(registry, &interrupt, None)?;
             drop(load);
             match measured {

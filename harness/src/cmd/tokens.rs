@@ -19,7 +19,7 @@ use workloads::definition::SessionSource;
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
-use crate::advice::{RuleAnswer, RuleSays, rules, wants_files};
+use crate::advice::{RuleAdvice, RuleAnswer, rules, wants_files};
 use crate::environment::today;
 use crate::evidence::PriceList;
 use crate::session_contexts::basis;
@@ -80,7 +80,7 @@ pub struct Tokens {
 }
 
 /// A session to account for.
-struct Counted {
+struct CountedSession {
     name: String,
     agent: String,
     /// The model that was recorded.
@@ -111,7 +111,7 @@ struct SessionJson {
     policies: Vec<PolicyJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<AdviceJson>,
-    reconciled: Option<Reconciled>,
+    reconciled: Option<LedgerCheck>,
     rendered_again: Option<RenderedAgain>,
 }
 
@@ -145,7 +145,7 @@ struct AdviceJson {
 }
 
 #[derive(Serialize)]
-struct Reconciled {
+struct LedgerCheck {
     #[serde(flatten)]
     residual: Residual,
     /// Dollars of the prompts after the first, in the ledger and as reported, on the recorded model.
@@ -197,7 +197,7 @@ impl Tokens {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn of_file(&self, file: &Path) -> anyhow::Result<Vec<Counted>> {
+    fn of_file(&self, file: &Path) -> anyhow::Result<Vec<CountedSession>> {
         let recording = Recording::open(file)?;
         let is_trace = file.to_string_lossy().ends_with(".trace.jsonl");
         let traces: Vec<(Trace, Option<RenderedAgain>)> = if is_trace {
@@ -227,7 +227,7 @@ impl Tokens {
             .zip(traces)
             .map(|(number, (trace, again))| {
                 let inline = of_trace(&trace);
-                Ok(Counted {
+                Ok(CountedSession {
                     name: if several { format!("{} row {number}", file.display()) } else { file.display().to_string() },
                     agent: trace.head.agent,
                     source: SessionSource::Recorded { model: trace.head.model.clone(), conversation: inline.clone() },
@@ -239,7 +239,12 @@ impl Tokens {
             .collect()
     }
 
-    fn account(&self, session: &Counted, policies: &[ContextPolicy], prices: &Prices) -> anyhow::Result<SessionJson> {
+    fn account(
+        &self,
+        session: &CountedSession,
+        policies: &[ContextPolicy],
+        prices: &Prices,
+    ) -> anyhow::Result<SessionJson> {
         let mut parts = session.inline.parts();
         if parts.all(|part| part.kind != PartKind::Memory)
             && let Some(policy) = policies.iter().find(|policy| policy.needs_notes())
@@ -340,7 +345,7 @@ impl Tokens {
             fixed_is: session.inline.fixed_is.name(),
             policies: policies.collect(),
             advice,
-            reconciled: reconciled.map(|(terms, residual)| Reconciled {
+            reconciled: reconciled.map(|(terms, residual)| LedgerCheck {
                 residual,
                 prompt_dollars: residual.cache.and_then(|_| prompt_dollars(&terms)),
             }),
@@ -437,8 +442,8 @@ fn advice(session: &Conversation, counted: impl Fn(&ContextPolicy) -> PolicyJson
 fn advice_text(advice: &AdviceJson) -> String {
     let rows = advice.rules.iter().map(|rule| {
         let says = match rule.says {
-            RuleSays::UseFiles => "use files",
-            RuleSays::DoWithoutFiles => "do without",
+            RuleAdvice::UseFiles => "use files",
+            RuleAdvice::DoWithoutFiles => "do without",
         };
         let applies = match rule.applies {
             Some(true) => "yes",
@@ -478,10 +483,10 @@ fn again(trace: &Trace, blobs: &Blobs) -> anyhow::Result<RenderedAgain> {
     Ok(rendered_again(&script))
 }
 
-fn of_workload(name: &str) -> anyhow::Result<Vec<Counted>> {
+fn of_workload(name: &str) -> anyhow::Result<Vec<CountedSession>> {
     let workload = catalogue::workload(name)?;
     let inline = workload.conversation().map_err(anyhow::Error::msg);
-    Ok(vec![Counted {
+    Ok(vec![CountedSession {
         name: name.to_owned(),
         agent: "a workload".to_owned(),
         model: workload.recorded_model().map(str::to_owned),
@@ -507,7 +512,7 @@ fn words(found: &Residual) -> String {
 }
 
 /// The comparison with reported cache usage and compactions.
-fn more_words(found: &Reconciled) -> String {
+fn more_words(found: &LedgerCheck) -> String {
     let mut text = String::new();
     let off = |ours: f64, theirs: f64| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
     if let Some(cache) = &found.residual.cache {

@@ -16,7 +16,7 @@ use session_traces::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;
-use workloads::trace::{Event, Fidelity, InitialFile, Known, Op, Trace, TraceHead, TraceLine, TraceSource};
+use workloads::trace::{ContentKnowledge, Event, Fidelity, InitialFile, Op, Trace, TraceHead, TraceLine, TraceSource};
 
 use super::format::ScreenFormat;
 use crate::sessions::{Recording, format_names};
@@ -383,7 +383,7 @@ fn summary(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls:
         Fidelity::Content => "content",
     };
     let mut text = format!("{}: {} on {}, fidelity {fidelity}\n", head.id, head.agent, head.model);
-    let full = files.iter().filter(|f| f.known == Known::Full).count();
+    let full = files.iter().filter(|f| f.known == ContentKnowledge::Full).count();
     let bytes: u64 = files.iter().map(|f| f.content.bytes).sum();
     text += &format!("  files at the start: {} ({full} completely known), {bytes} bytes\n", files.len());
     text += &format!(

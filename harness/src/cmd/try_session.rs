@@ -17,7 +17,7 @@ use reports::render::{count, number_of, partial_answer, put};
 use reports::sessions::{LIST, SESSIONS, TriedBill, TriedSession};
 use rundir::{Plan, Run};
 use session_traces::coverage::Coverage;
-use session_traces::{ImportedSession, Recorded, TraceOrigin, trace};
+use session_traces::{ImportedSession, RecordedEvent, TraceOrigin, trace};
 use tokens::{Account, BilledUsage, Terms};
 use verdicts::decide::{Evidence, Policy, decide, find, identity};
 use workloads::compile::counted;
@@ -136,7 +136,7 @@ struct RunOptions {
 }
 
 /// A session, and what is known of it without replaying it.
-struct Tried {
+struct SessionEntry {
     /// The path of its file, or where else it is from.
     name: String,
     /// The name of its file; with the directory around it, if another session has the same.
@@ -170,7 +170,7 @@ struct Tried {
     idle: Option<String>,
 }
 
-impl Tried {
+impl SessionEntry {
     /// Whether a model writes or reads anything that counts in this session: its answers can be copies of another one's.
     fn has_own_tokens(&self) -> bool {
         let is_copy = self.copied > 0 && self.bills.is_empty();
@@ -187,7 +187,7 @@ impl TrySession {
             eprintln!("interrupted while reading the sessions; nothing was written");
             Ok(ExitCode::from(130))
         };
-        let mut tried: Vec<Tried> = Vec::new();
+        let mut tried: Vec<SessionEntry> = Vec::new();
         let mut known = KnownCalls::default();
         let mut failed: Vec<String> = Vec::new();
         for file in &files {
@@ -214,7 +214,7 @@ impl TrySession {
         let mut tried = distinct(tried, &known);
         make_distinct(&mut tried);
         print!("{}", listing(&tried));
-        let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
+        let mut replayable: Vec<&SessionEntry> = tried.iter().filter(|session| session.idle.is_none()).collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
         let code = if self.no_replay || replayable.is_empty() {
             print!("{}", on_large_results(&tried, &prices, &self.again(&files))?);
@@ -282,7 +282,12 @@ impl TrySession {
         session_files(&self.sessions)
     }
 
-    fn sessions_of(&self, place: &SessionPlace, prices: &Prices, known: &mut KnownCalls) -> anyhow::Result<Vec<Tried>> {
+    fn sessions_of(
+        &self,
+        place: &SessionPlace,
+        prices: &Prices,
+        known: &mut KnownCalls,
+    ) -> anyhow::Result<Vec<SessionEntry>> {
         let _line = ProgressLine::moving(&format!("reading {}", place.name()));
         let mut imported = place.open()?.sessions(self.format.as_deref())?;
         let several = imported.sessions.len() > 1;
@@ -326,8 +331,8 @@ impl TrySession {
         &self,
         registry: &Registry,
         interrupt: &Interrupt,
-        sessions: &[&Tried],
-        all: &[Tried],
+        sessions: &[&SessionEntry],
+        all: &[SessionEntry],
         again: &str,
     ) -> anyhow::Result<ExitCode> {
         let dir = new_run_dir(&self.results, &now(), "try")?;
@@ -354,7 +359,7 @@ impl TrySession {
         &self,
         registry: &Registry,
         interrupt: &Interrupt,
-        (sessions, all): (&[&Tried], &[Tried]),
+        (sessions, all): (&[&SessionEntry], &[SessionEntry]),
         again: &str,
         dir: &Path,
     ) -> anyhow::Result<ExitCode> {
@@ -456,7 +461,7 @@ fn suite(sessions: &[String], budget: f64) -> String {
 }
 
 /// A workload file for a session.
-fn definition(name: &str, id: &str, session: &Tried) -> String {
+fn definition(name: &str, id: &str, session: &SessionEntry) -> String {
     format!(
         "name = {name:?}\nessay = \"A session that the user recorded ({}), replayed with filler instead of its contents. It represents only itself.\"\nstates = [\"hot\"]\n\n[trace]\nfile = \"{id}.trace.jsonl\"\n",
         session.format
@@ -478,7 +483,7 @@ struct NamedSession {
     unpriced: BTreeSet<String>,
 }
 
-fn named_sessions(sessions: &[&Tried], prices: &Prices) -> Vec<NamedSession> {
+fn named_sessions(sessions: &[&SessionEntry], prices: &Prices) -> Vec<NamedSession> {
     let day = today();
     let mut workloads = BTreeSet::new();
     let named = sessions.iter().map(|session| {
@@ -544,8 +549,8 @@ fn shortened(text: &str, most: usize) -> String {
 }
 
 /// Puts the directory before the file's name where two sessions have the same, and a number behind what is still the same.
-fn make_distinct(sessions: &mut [Tried]) {
-    let counts = |sessions: &[Tried]| {
+fn make_distinct(sessions: &mut [SessionEntry]) {
+    let counts = |sessions: &[SessionEntry]| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         sessions.iter().for_each(|session| *counts.entry(session.file.clone()).or_default() += 1);
         counts
@@ -655,14 +660,14 @@ fn titled(row: &str, session: &str) -> String {
 }
 
 /// The sessions as the run directory lists them: those that it replays first.
-fn list(replayed: &[&Tried], named: &[NamedSession], all: &[Tried]) -> Vec<TriedSession> {
+fn list(replayed: &[&SessionEntry], named: &[NamedSession], all: &[SessionEntry]) -> Vec<TriedSession> {
     let with = replayed.iter().zip(named).map(|(session, named)| of_list(session, &named.workload));
-    let is_replayed = |session: &&Tried| replayed.iter().any(|replayed| std::ptr::eq(*replayed, *session));
+    let is_replayed = |session: &&SessionEntry| replayed.iter().any(|replayed| std::ptr::eq(*replayed, *session));
     let others = all.iter().filter(|session| !is_replayed(session)).map(|session| of_list(session, ""));
     with.chain(others).collect()
 }
 
-fn of_list(session: &Tried, workload: &str) -> TriedSession {
+fn of_list(session: &SessionEntry, workload: &str) -> TriedSession {
     let bills = session.bills.iter().map(|bill| TriedBill {
         model: bill.model.clone(),
         prompt: bill.tokens.prompt(),
@@ -683,8 +688,8 @@ fn of_list(session: &Tried, workload: &str) -> TriedSession {
 
 /// The answer on large results of these sessions, which needs no replay. Of many sessions, those with most tokens count.
 /// `again` is the command of these sessions.
-fn on_large_results(tried: &[Tried], prices: &Prices, again: &str) -> anyhow::Result<String> {
-    let mut sessions: Vec<&Tried> = tried.iter().filter(|session| session.has_own_tokens()).collect();
+fn on_large_results(tried: &[SessionEntry], prices: &Prices, again: &str) -> anyhow::Result<String> {
+    let mut sessions: Vec<&SessionEntry> = tried.iter().filter(|session| session.has_own_tokens()).collect();
     if sessions.is_empty() {
         return Ok(NO_TOKENS.to_owned());
     }
@@ -734,7 +739,7 @@ fn make_runnable(overview: &mut Overview, again: &str) {
 }
 
 /// All sessions: each with its details, or many with a line each.
-fn listing(tried: &[Tried]) -> String {
+fn listing(tried: &[SessionEntry]) -> String {
     let mut text = String::new();
     if tried.len() <= MOST_DETAILED {
         text.extend((1..).zip(tried).map(|(number, session)| within_columns(&page(number, session))));
@@ -772,7 +777,7 @@ fn within_columns(page: &str) -> String {
 }
 
 /// A line for each session.
-fn lines(tried: &[Tried]) -> String {
+fn lines(tried: &[SessionEntry]) -> String {
     let head = ["", "session", "format", "replayable", "tokens in", "out", "reported"].map(str::to_owned);
     let rows = (1..).zip(tried).take(MOST_LINES).map(|(number, session)| {
         let of = |of: fn(&ReportedTokens) -> u64| {
@@ -830,7 +835,7 @@ fn unreadable(failed: &[String], files: usize) -> String {
 }
 
 /// The sessions that are no earlier states of others.
-fn distinct(tried: Vec<Tried>, known: &KnownCalls) -> Vec<Tried> {
+fn distinct(tried: Vec<SessionEntry>, known: &KnownCalls) -> Vec<SessionEntry> {
     let states = tried.into_iter().filter_map(|mut session| {
         session.earlier = known.earlier_states(session.number)?;
         Some(session)
@@ -839,7 +844,7 @@ fn distinct(tried: Vec<Tried>, known: &KnownCalls) -> Vec<Tried> {
 }
 
 /// What is known of a session without replaying it.
-fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
+fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> SessionEntry {
     let calls = trace.calls_by_op().values().sum();
     let (replayed, idle) = match counted(Path::new("session"), &trace) {
         Ok(counts) => {
@@ -861,7 +866,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     });
     let bills = bill(&reported(session), prices);
     let stated = session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b);
-    Tried {
+    SessionEntry {
         name: String::new(),
         file: String::new(),
         format: "",
@@ -890,7 +895,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
 fn reported(session: &ImportedSession) -> Vec<ReportedUsage<'_>> {
     let mut calls: Vec<ReportedUsage<'_>> = Vec::new();
     for event in &session.events {
-        if let Recorded::Api { at, usage, model, .. } = event
+        if let RecordedEvent::Api { at, usage, model, .. } = event
             && *usage != TokenUsage::default()
         {
             calls.push(ReportedUsage { model, day: day_at(session, *at), tokens: BilledUsage::Call(tokens(usage)) });
@@ -959,7 +964,7 @@ fn day(milliseconds: i64) -> Option<String> {
     Some(time.strftime("%Y-%m-%d").to_string())
 }
 
-fn page(number: usize, session: &Tried) -> String {
+fn page(number: usize, session: &SessionEntry) -> String {
     let model = match session.model.as_str() {
         "" => "a model that it does not name",
         model => model,
@@ -1065,7 +1070,7 @@ fn not_included(web_searches: u64, fast_answers: u64) -> String {
 }
 
 /// The sum of all sessions.
-fn together(tried: &[Tried]) -> String {
+fn together(tried: &[SessionEntry]) -> String {
     let bills = || tried.iter().flat_map(|session| &session.bills);
     let calls: u64 = tried.iter().map(|session| session.calls).sum();
     let replayed: u64 = tried.iter().map(|session| session.replayed).sum();
@@ -1080,7 +1085,7 @@ fn together(tried: &[Tried]) -> String {
     for why in unpriced.values() {
         text += &format!("   without dollars   {why}\n");
     }
-    let sum = |of: fn(&Tried) -> u64| tried.iter().map(of).fold(0, u64::saturating_add);
+    let sum = |of: fn(&SessionEntry) -> u64| tried.iter().map(of).fold(0, u64::saturating_add);
     text + &not_included(sum(|session| session.web_searches), sum(|session| session.fast_answers))
 }
 
@@ -1317,7 +1322,7 @@ mod tests {
         assert_eq!(sections(60.0), expected);
     }
 
-    fn tried_files(files: &[&Path]) -> Vec<Tried> {
+    fn tried_files(files: &[&Path]) -> Vec<SessionEntry> {
         let options = TrySession {
             sessions: Vec::new(),
             session: None,
@@ -1363,14 +1368,14 @@ mod tests {
         assert!(sum.starts_with("2 sessions: $10.00 as reported; 2 of 2 tool calls"), "{sum}");
         let shown = page(2, &tried[1]);
         assert!(shown.contains("on claude-opus-4-6: $5.00") && shown.contains("copied         2 of"), "{shown}");
-        assert!(tried.iter().all(Tried::has_own_tokens));
+        assert!(tried.iter().all(SessionEntry::has_own_tokens));
         // Alone, it has all calls.
         let tried = tried_files(&[&fork]);
         let shown = page(1, &tried[0]);
         assert!(shown.contains("on claude-opus-4-6: $10.00") && !shown.contains("copied"), "{shown}");
         // A whole copy is asked nothing of its own.
         std::fs::write(&fork, call("s2", "m1", 1)).unwrap();
-        let own: Vec<bool> = tried_files(&[dir.path()]).iter().map(Tried::has_own_tokens).collect();
+        let own: Vec<bool> = tried_files(&[dir.path()]).iter().map(SessionEntry::has_own_tokens).collect();
         assert_eq!(own, [true, false]);
         // An equal number of tokens at another time is no copy.
         std::fs::write(&fork, call("s2", "m1", 3)).unwrap();

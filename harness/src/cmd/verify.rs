@@ -78,7 +78,7 @@ struct Verification {
     /// The version that verified it.
     verified_by: String,
     /// Passes, lines of histograms and counts, epochs; files and values of the report.
-    compared: Compared,
+    compared: ComparedCounts,
     /// The differences.
     differences: Vec<Discrepancy>,
     /// What was not checked, and why.
@@ -86,7 +86,7 @@ struct Verification {
 }
 
 #[derive(Serialize)]
-struct Compared {
+struct ComparedCounts {
     passes: usize,
     histograms: usize,
     epochs: usize,
@@ -159,7 +159,7 @@ impl Verify {
             holds: differences.is_empty(),
             made_by: run.plan.ctxbench.clone(),
             verified_by: environment::ctxbench(),
-            compared: Compared {
+            compared: ComparedCounts {
                 passes: run.samples.len(),
                 histograms: run.cells.iter().map(|cell| cell.latencies.len()).sum(),
                 epochs: run.epochs.len(),

@@ -8,7 +8,7 @@ use fuse::store::{Errno, ROOT, StoreError};
 use llm::history::HistoryOptions;
 use llm::{Asker, HistoryStore};
 use models::Totals;
-use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
+use rundir::{LengthResult, ModelFilesPlan, ModelRead, Repeats};
 use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::history::{OWNER, live};
@@ -16,13 +16,13 @@ use crate::progress_line::ProgressLine;
 use trial::interrupt::Interrupt;
 
 /// The outcome of a question.
-enum Asked<T> {
+enum QuestionOutcome<T> {
     Answer(T),
     Unusable,
     Unanswered,
 }
 
-impl<T> Asked<T> {
+impl<T> QuestionOutcome<T> {
     fn answer(self) -> Option<T> {
         match self {
             Self::Answer(answer) => Some(answer),
@@ -34,11 +34,11 @@ impl<T> Asked<T> {
 /// Asks a question and counts its outcome.
 /// Fails if the budget is spent.
 fn ask<T>(
-    found: &mut AtLength,
+    found: &mut LengthResult,
     store: &HistoryStore,
     interrupt: &Interrupt,
     ask: impl FnOnce() -> Result<T, StoreError>,
-) -> anyhow::Result<Asked<T>> {
+) -> anyhow::Result<QuestionOutcome<T>> {
     // A slow model takes tens of seconds for one answer.
     if interrupt.is_set() {
         bail!("interrupted");
@@ -47,16 +47,16 @@ fn ask<T>(
     let before = answers();
     // The page reports what could not be used, and why; the store's warnings would only repeat it on the screen.
     match with_default(NoSubscriber::default(), ask) {
-        Ok(answer) => Ok(Asked::Answer(answer)),
+        Ok(answer) => Ok(QuestionOutcome::Answer(answer)),
         Err(error) if error.errno == Errno::DQUOT => Err(error.into()),
         Err(_) if answers() > before => {
             found.unusable += 1;
-            Ok(Asked::Unusable)
+            Ok(QuestionOutcome::Unusable)
         }
         Err(error) => {
             found.unanswered += 1;
             found.unanswered_because.get_or_insert_with(|| error.to_string());
-            Ok(Asked::Unanswered)
+            Ok(QuestionOutcome::Unanswered)
         }
     }
 }
@@ -76,8 +76,8 @@ pub(super) fn measure(
     asker: &dyn Fn() -> Asker,
     sums: &mut Sums,
     interrupt: &Interrupt,
-) -> anyhow::Result<AtLength> {
-    let mut found = AtLength { operations: length, histories: plan.histories, ..AtLength::default() };
+) -> anyhow::Result<LengthResult> {
+    let mut found = LengthResult { operations: length, histories: plan.histories, ..LengthResult::default() };
     let line = ProgressLine::still();
     let mut before = None;
     let mut after = Totals::default();
@@ -102,7 +102,7 @@ pub(super) fn measure(
             let asked = timed(&store, &mut sums.validation, || {
                 ask(&mut found, &store, interrupt, || store.ask_file(&format!("/{name}")))
             })?;
-            if let Asked::Unanswered = asked {
+            if let QuestionOutcome::Unanswered = asked {
                 continue;
             }
             let answer = asked.answer();
@@ -124,7 +124,7 @@ pub(super) fn measure(
         }
         if let Some(name) = left.removed.first() {
             let asked = ask(&mut found, &store, interrupt, || store.ask_file(&format!("/{name}")))?;
-            found.removed_asked += u32::from(!matches!(asked, Asked::Unanswered));
+            found.removed_asked += u32::from(!matches!(asked, QuestionOutcome::Unanswered));
             if let Some(answer) = asked.answer() {
                 found.removed_invented += u32::from(answer.content.is_some());
             }
@@ -207,9 +207,9 @@ mod tests {
     }
 
     /// A model that answers every second question unusably and the others not at all.
-    struct Failing(std::sync::atomic::AtomicUsize);
+    struct FailingModel(std::sync::atomic::AtomicUsize);
 
-    impl Model for Failing {
+    impl Model for FailingModel {
         fn name(&self) -> &str {
             "failing"
         }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_failed_provider_does_not_count_as_a_wrong_answer() {
-        let failing = Failing(std::sync::atomic::AtomicUsize::new(0));
+        let failing = FailingModel(std::sync::atomic::AtomicUsize::new(0));
         let meter = Arc::new(Meter::new(Box::new(failing), None, Budget::default(), 1));
         let asker = || Asker::new(Arc::clone(&meter), AskerOptions::default(), None);
         let plan = ModelFilesPlan { lengths: vec![10], histories: 2, reads: 2, seed: 1, is_brief: false };

@@ -32,7 +32,7 @@ pub const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 
 /// The files after a history.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct RemainingFiles {
     /// Every existing file: its name and its number of changes since it was created.
     pub files: Vec<(String, u32)>,
     /// Names that were removed and do not exist.
@@ -40,9 +40,9 @@ pub struct Left {
 }
 
 /// Performs `length` random operations: creations, writes, appends, renames and removals.
-pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
+pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<RemainingFiles> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut left = Left::default();
+    let mut left = RemainingFiles::default();
     for _ in 0..length {
         let choice: u32 = rng.random_range(0..100);
         let free: Vec<&str> =

@@ -23,7 +23,7 @@ use trial::interrupt::Interrupt;
 pub use brief::measure_for;
 
 /// A model that several askers share. It records the origins of its replies.
-pub(crate) struct Shared(Arc<OriginRecorder>);
+pub(crate) struct SharedModel(Arc<OriginRecorder>);
 
 struct OriginRecorder {
     model: Box<dyn Model>,
@@ -31,7 +31,7 @@ struct OriginRecorder {
     has_own_sampling: AtomicBool,
 }
 
-impl Model for Shared {
+impl Model for SharedModel {
     fn name(&self) -> &str {
         self.0.model.name()
     }
@@ -98,7 +98,7 @@ fn measure(
         has_own_sampling: AtomicBool::new(false),
     });
     // All parts share one meter, because the budget is for all of them.
-    let shared = Shared(Arc::clone(&recorder));
+    let shared = SharedModel(Arc::clone(&recorder));
     let meter: Arc<Meter> = Arc::new(args.meter(Box::new(shared), ready.provider)?);
     let asker = || Asker::new(Arc::clone(&meter), args.options(), None);
     let mut sums = fidelity::Sums::default();

@@ -40,17 +40,17 @@ pub struct Agent {
     /// An answer that [`Agent::is_waiting`] received before [`Agent::wait`] was called.
     early: Option<JobAnswer>,
     progress: Arc<Mutex<Progress>>,
-    uninterruptible: Uninterruptible,
+    uninterruptible: UninterruptibleTime,
 }
 
 /// How long a process has been in state `D`, from one sample to the next.
 #[derive(Default)]
-struct Uninterruptible {
+struct UninterruptibleTime {
     since: Option<Instant>,
     longest: Duration,
 }
 
-impl Uninterruptible {
+impl UninterruptibleTime {
     fn see(&mut self, state: Option<char>, at: Instant) {
         match (state, self.since) {
             (Some('D'), None) => self.since = Some(at),
@@ -115,7 +115,7 @@ impl Agent {
                 }
             }
         });
-        Ok(Self { process, answers, early: None, progress, uninterruptible: Uninterruptible::default() })
+        Ok(Self { process, answers, early: None, progress, uninterruptible: UninterruptibleTime::default() })
     }
 
     /// The process id.
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn only_unbroken_samples_of_state_d_count_as_uninterruptible() {
-        let mut seen = Uninterruptible::default();
+        let mut seen = UninterruptibleTime::default();
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         for (ms, state) in [(0, 'S'), (50, 'D'), (100, 'D'), (150, 'S'), (200, 'D')] {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use arms::backend::{Backend, Launch, Workspace, WorkspaceConfig};
 use processes::send;
-use rundir::faults::{Audit, Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
+use rundir::faults::{AgentEvent, AgentEventKind, Audit, Fact, FaultOutcome, Hang, Status};
 use rustix::process::Signal;
 use workloads::fault::Scenario;
 
@@ -62,15 +62,15 @@ impl From<anyhow::Error> for ScenarioError {
 }
 
 /// The result of a step of a scenario.
-pub type Injected<T = ()> = Result<T, ScenarioError>;
+pub type StepResult<T = ()> = Result<T, ScenarioError>;
 
 /// Ends a scenario that the harness could not carry out.
-pub fn infra<T>(reason: impl Into<String>) -> Injected<T> {
+pub fn infra<T>(reason: impl Into<String>) -> StepResult<T> {
     Err(ScenarioError::Infra(reason.into()))
 }
 
 /// Ends a scenario that this machine or backend cannot have.
-pub fn skipped<T>(reason: impl Into<String>) -> Injected<T> {
+pub fn skipped<T>(reason: impl Into<String>) -> StepResult<T> {
     Err(ScenarioError::Skipped(reason.into()))
 }
 
@@ -143,13 +143,13 @@ impl TestBed {
     }
 
     /// Opens the workspace: starts its daemon and mounts it.
-    pub fn open(&mut self) -> Injected {
+    pub fn open(&mut self) -> StepResult {
         self.workspace = Some(self.backend.open(&self.config).context("opening")?);
         Ok(())
     }
 
     /// The backend with a daemon of our own that is started in another way.
-    pub fn with_launch(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
+    pub fn with_launch(&self, launch: Launch) -> StepResult<Box<dyn Backend>> {
         let launched = self.backend.with_launch(launch);
         launched.map_or_else(|| skipped("its daemon is not served by `ctxbench mount`"), Ok)
     }
@@ -173,7 +173,7 @@ impl TestBed {
     }
 
     /// The disk of its own under the workspace.
-    pub fn disk(&self) -> Injected<&SmallDisk> {
+    pub fn disk(&self) -> StepResult<&SmallDisk> {
         Ok(self.disk.as_ref().context("there is no small disk")?)
     }
 
@@ -204,7 +204,7 @@ impl TestBed {
 
     /// Records the refusal of a mount.
     pub fn refused(&mut self, words: &str) {
-        self.saw("mount", SeenKind::Refusal, None, words);
+        self.saw("mount", AgentEventKind::Refusal, None, words);
     }
 
     /// Records an audit under the name `what`.
@@ -218,7 +218,7 @@ impl TestBed {
     }
 
     /// Records what the agent process observed of a call.
-    pub fn saw(&mut self, call: &str, what: SeenKind, errno: Option<i32>, text: &str) {
+    pub fn saw(&mut self, call: &str, what: AgentEventKind, errno: Option<i32>, text: &str) {
         let seen = self.outcome.seen.iter_mut();
         let mut same =
             seen.filter(|seen| seen.call == call && seen.what == what && seen.errno == errno && seen.text == text);
@@ -226,14 +226,14 @@ impl TestBed {
             seen.times += 1;
             return;
         }
-        self.outcome.seen.push(Seen { call: call.to_owned(), what, errno, text: text.to_owned(), times: 1 });
+        self.outcome.seen.push(AgentEvent { call: call.to_owned(), what, errno, text: text.to_owned(), times: 1 });
     }
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────
 
     /// Gives the agent process a job on the file, directory or workspace `at`, without waiting for the
     /// answer.
-    pub fn begin(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected {
+    pub fn begin(&mut self, at: impl AsRef<Path>, job: &Job) -> StepResult {
         if self.interrupt.is_set() {
             return Err(ScenarioError::Interrupted);
         }
@@ -251,13 +251,13 @@ impl TestBed {
 
     /// Waits for the agent process's answer. `None` if it hung or was killed. Both are recorded, and the
     /// next job starts a new process.
-    pub fn end(&mut self) -> Injected<Option<JobAnswer>> {
+    pub fn end(&mut self) -> StepResult<Option<JobAnswer>> {
         let limit = self.hang_limit();
         self.end_within(limit)
     }
 
     /// As [`TestBed::end`], with another time limit per call than the scenario's.
-    pub fn end_within(&mut self, limit: Duration) -> Injected<Option<JobAnswer>> {
+    pub fn end_within(&mut self, limit: Duration) -> StepResult<Option<JobAnswer>> {
         if let Some(answer) = self.unasked.take() {
             self.note(&answer);
             return Ok(Some(answer));
@@ -273,7 +273,7 @@ impl TestBed {
 
     /// As [`TestBed::end`], for an agent process that is not the test bed's own. The process is not
     /// returned if it hung or ended.
-    pub fn end_of(&mut self, mut other: Agent) -> Injected<(Option<JobAnswer>, Option<Agent>)> {
+    pub fn end_of(&mut self, mut other: Agent) -> StepResult<(Option<JobAnswer>, Option<Agent>)> {
         let agent = self.agent.take();
         let waited = other.wait(self.hang_limit(), &self.interrupt);
         let answer = self.take(other, waited)?;
@@ -282,7 +282,7 @@ impl TestBed {
     }
 
     /// Records the result of waiting for an agent process, and keeps the process if it answered.
-    fn take(&mut self, mut agent: Agent, waited: WaitOutcome) -> Injected<Option<JobAnswer>> {
+    fn take(&mut self, mut agent: Agent, waited: WaitOutcome) -> StepResult<Option<JobAnswer>> {
         match waited {
             WaitOutcome::Answered(answer) => {
                 self.note(&answer);
@@ -295,7 +295,7 @@ impl TestBed {
                 let call = agent.call();
                 let status = status.map_or("unknown".to_owned(), |status| status.to_string());
                 let text = format!("the agent ended: {status}");
-                self.saw(&call, SeenKind::Killed, None, &text);
+                self.saw(&call, AgentEventKind::Killed, None, &text);
                 Ok(None)
             }
             WaitOutcome::Overdue => {
@@ -308,19 +308,19 @@ impl TestBed {
     }
 
     /// Gives the agent process a job and waits for the answer.
-    pub fn perform(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<JobAnswer>> {
+    pub fn perform(&mut self, at: impl AsRef<Path>, job: &Job) -> StepResult<Option<JobAnswer>> {
         self.begin(at, job)?;
         self.end()
     }
 
     /// As [`TestBed::perform`]. Returns whether there was an answer without a failure.
-    pub fn succeeds(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<bool> {
+    pub fn succeeds(&mut self, at: impl AsRef<Path>, job: &Job) -> StepResult<bool> {
         let answer = self.perform(at, job)?;
         Ok(answer.is_some_and(|answer| answer.failures.is_empty()))
     }
 
     /// As [`TestBed::perform`]. Failures are not added to the outcome; a hang is.
-    pub fn try_out(&mut self, at: impl AsRef<Path>, job: &Job) -> Injected<Option<JobAnswer>> {
+    pub fn try_out(&mut self, at: impl AsRef<Path>, job: &Job) -> StepResult<Option<JobAnswer>> {
         let before = self.outcome.seen.clone();
         let answer = self.perform(at, job)?;
         if answer.is_some() {
@@ -384,7 +384,7 @@ impl TestBed {
         let culprit = hang.culprit;
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
         let words = format!("{}, ended by {}", culprit.words(), hang.ended_by);
-        self.saw(&hang.call, SeenKind::Hang, None, &words);
+        self.saw(&hang.call, AgentEventKind::Hang, None, &words);
         self.breach(format!("{} did not end within {} s: {words}", hang.call, self.scenario.limits.hang));
         self.outcome.hang.get_or_insert(hang);
     }
@@ -394,8 +394,8 @@ impl TestBed {
         &mut self,
         limit: Duration,
         tick: Duration,
-        mut is_so: impl FnMut(&mut Self) -> Injected<bool>,
-    ) -> Injected<bool> {
+        mut is_so: impl FnMut(&mut Self) -> StepResult<bool>,
+    ) -> StepResult<bool> {
         let deadline = Instant::now() + limit;
         while !is_so(self)? {
             if self.interrupt.is_set() {

@@ -15,7 +15,7 @@ use workloads::fault::SyncClass;
 
 use super::agent::{Job, JobAnswer};
 use super::audit::{check, locate};
-use super::bed::{Injected, STREAM, ScenarioError, TestBed, unread};
+use super::bed::{STREAM, ScenarioError, StepResult, TestBed, unread};
 
 /// Longest time of work before a kill, in microseconds. It fits about twenty changes.
 pub const LONGEST_US: u64 = 12_000;
@@ -91,7 +91,7 @@ impl Hits {
 
     /// Kills the daemon of an open test bed at a seeded moment of its work, remounts and audits every
     /// record. Breaks with the reason if that fails.
-    pub fn hit(&mut self, bed: &mut TestBed, point: u64) -> Injected<Next> {
+    pub fn hit(&mut self, bed: &mut TestBed, point: u64) -> StepResult<Next> {
         let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37).wrapping_add(point));
         let has_bucket = bed.backend.promises().machine_loss.is_some();
         let mut changes = bed.changes(STREAM);
@@ -127,7 +127,7 @@ impl Hits {
 
     /// Remounts after a kill and audits every record. `acknowledged` counts the changes acknowledged since
     /// the last audit.
-    pub fn look(&mut self, bed: &mut TestBed, point: u64, acknowledged: BTreeMap<String, u64>) -> Injected<Next> {
+    pub fn look(&mut self, bed: &mut TestBed, point: u64, acknowledged: BTreeMap<String, u64>) -> StepResult<Next> {
         self.line.points += 1;
         let promised = bed.backend.promises().killed_daemon;
         bed.workspace = None;
@@ -188,7 +188,7 @@ impl Hits {
 
 #[cfg(test)]
 mod tests {
-    use rundir::faults::SeenKind;
+    use rundir::faults::AgentEventKind;
 
     use super::*;
     use crate::agent::Failure;
@@ -198,7 +198,7 @@ mod tests {
         let answer = |errno| JobAnswer {
             failures: vec![Failure {
                 call: "write".to_owned(),
-                what: SeenKind::Errno,
+                what: AgentEventKind::Errno,
                 errno: Some(errno),
                 text: String::new(),
             }],

@@ -10,7 +10,7 @@ use rundir::faults::{AuditVerdict, CrashMethod, CrashPoints, KILLED_DAEMON, MACH
 
 use super::agent::Job;
 use super::audit::locate;
-use super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::bed::{ScenarioError, StepResult, TestBed, infra};
 use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, count};
 use super::power_loss::{OpenStore, PowerCuts, store_of};
 use super::record::{LOG_LINES, STRANGERS};
@@ -57,7 +57,7 @@ pub type CrashPointProgress<'a> = &'a mut dyn FnMut(u64);
 
 /// Kills the daemon until `goal` is reached, with machine losses in between if there is a bucket. Returns the
 /// results even if the run ended early; the reason is then in the lines.
-pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) -> Injected<Vec<CrashPoints>> {
+pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) -> StepResult<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::new(bed, KILLED_DAEMON);
     hits.has_long = store_of(&bed.outcome.backend).is_some();
@@ -99,7 +99,7 @@ fn all_kills(
     hits: &mut Hits,
     machines: &mut Hits,
     progress: CrashPointProgress<'_>,
-) -> Injected<Next> {
+) -> StepResult<Next> {
     bed.open()?;
     let promises = bed.backend.promises();
     let has_bucket = promises.machine_loss.is_some();
@@ -156,7 +156,7 @@ fn all_kills(
 }
 
 /// Removes the log, which would otherwise grow without bound.
-fn remove_log(bed: &mut TestBed) -> Injected {
+fn remove_log(bed: &mut TestBed) -> StepResult {
     if !bed.succeeds(bed.root(), &Job::RemoveLog)? {
         return infra("the log could not be removed");
     }
@@ -165,7 +165,7 @@ fn remove_log(bed: &mut TestBed) -> Injected {
 }
 
 /// Audits what another machine finds in the bucket.
-fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected {
+fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> StepResult {
     let Some(mut audit) = bed.audit_machine_loss()? else {
         return infra("there is nothing to mount");
     };
@@ -182,7 +182,7 @@ pub fn power_cuts(
     open: OpenStore,
     goal: Goal,
     progress: CrashPointProgress<'_>,
-) -> Injected<CrashPoints> {
+) -> StepResult<CrashPoints> {
     let began = Instant::now();
     // In memory if possible: the simulation decides what survives, so real syncs would only cost time.
     let memory = Path::new("/dev/shm");

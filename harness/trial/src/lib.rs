@@ -27,4 +27,6 @@ mod second_mount;
 pub mod watchdog;
 
 pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
-pub use schedule::{CrashPointPlan, Live, ScenarioRun, ScheduleEnd, has_crash_points, misfit, run_all, scenario_runs};
+pub use schedule::{
+    CrashPointPlan, LiveExecutor, ScenarioRun, ScheduleEnd, has_crash_points, misfit, run_all, scenario_runs,
+};

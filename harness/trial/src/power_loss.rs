@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use agent_memory::AgentMemory;
 use anyhow::{Context, Result, bail};
 use arms::promise::Acknowledgement;
-use fuse::store::{Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
+use fuse::store::{Allocation, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};
@@ -71,7 +71,7 @@ pub fn store_of(backend: &str) -> Option<OpenStore> {
 }
 
 /// A record that changes: its number, the version, and how.
-type Changed = (u64, u64, RecordChange);
+type ChangingRecord = (u64, u64, RecordChange);
 
 /// A store under simulated power loss, and the history of its records.
 pub struct PowerCuts {
@@ -253,7 +253,7 @@ impl PowerCuts {
         &mut self,
         point: u64,
         base: BTreeMap<u64, State>,
-        done: &[Changed],
+        done: &[ChangingRecord],
         acknowledged: usize,
         is_unclear: bool,
     ) -> Result<()> {
@@ -283,7 +283,8 @@ impl PowerCuts {
                 let states = states.iter().filter(|(number, _)| is_ordered(**number));
                 states.map(|(number, state)| (*number, state.clone())).collect()
             };
-            let ordered: Vec<Changed> = done.iter().filter(|(number, ..)| is_ordered(*number)).copied().collect();
+            let ordered: Vec<ChangingRecord> =
+                done.iter().filter(|(number, ..)| is_ordered(*number)).copied().collect();
             let before = done[..acknowledged].iter().filter(|(number, ..)| is_ordered(*number)).count();
             if !was_state(of_order(&base), &ordered, before, &of_order(&found)) {
                 self.losses.mixtures = self.losses.mixtures.map(|mixtures| mixtures + 1);
@@ -350,7 +351,7 @@ impl PowerCuts {
     }
 
     /// Makes a change, and adds the records that it changes to `done`.
-    fn change(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<Changed>) -> Result<()> {
+    fn change(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<ChangingRecord>) -> Result<()> {
         let begun = done.len();
         match dice.random_range(0..12) {
             0..=6 => self.change_short(dice, done)?,
@@ -365,7 +366,12 @@ impl PowerCuts {
     }
 
     /// Notes that records change together; the version.
-    fn begin(&mut self, numbers: impl IntoIterator<Item = u64>, change: RecordChange, done: &mut Vec<Changed>) -> u64 {
+    fn begin(
+        &mut self,
+        numbers: impl IntoIterator<Item = u64>,
+        change: RecordChange,
+        done: &mut Vec<ChangingRecord>,
+    ) -> u64 {
         let version = self.next;
         self.next += 1;
         for number in numbers {
@@ -375,7 +381,7 @@ impl PowerCuts {
         version
     }
 
-    fn change_short(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<Changed>) -> Result<()> {
+    fn change_short(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<ChangingRecord>) -> Result<()> {
         let number = dice.random_range(0..RECORDS);
         let file = name(number);
         let how = dice.random_range(0..10);
@@ -396,7 +402,7 @@ impl PowerCuts {
     }
 
     /// Changes a record in the tail of a file of its own: removes the file, replaces it, or truncates and rewrites it.
-    fn change_long(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<Changed>) -> Result<()> {
+    fn change_long(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<ChangingRecord>) -> Result<()> {
         let number = dice.random_range(LONG_RECORDS);
         let file = name(number);
         let bytes = |seed, version| content(seed, number, version, long_bytes(version));
@@ -428,7 +434,7 @@ impl PowerCuts {
     }
 
     /// Appends a line to the log, or truncates it to some of its lines, or to nothing.
-    fn change_log(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<Changed>) -> Result<()> {
+    fn change_log(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<ChangingRecord>) -> Result<()> {
         let line = log_line(self.seed, 0).len() as u64;
         let ino = open(self.store()?, LOG)?;
         let size = self.store()?.getattr(ino)?.size.max(LONG_AT);
@@ -456,7 +462,7 @@ impl PowerCuts {
     }
 
     /// Overwrites cells in place, makes a hole of some, or cuts off the last ones and extends the file again.
-    fn change_cells(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<Changed>) -> Result<()> {
+    fn change_cells(&mut self, dice: &mut ChaCha8Rng, done: &mut Vec<ChangingRecord>) -> Result<()> {
         let first = dice.random_range(CELLS);
         let last = (first + dice.random_range(1..6)).min(CELLS.end);
         let place = |cell: u64| LONG_AT + (cell - CELLS.start) * CELL as u64;
@@ -466,7 +472,7 @@ impl PowerCuts {
             0 if size > place(first) => {
                 self.begin(first..last, RecordChange::Remove, done);
                 let length = place(last) - place(first);
-                Ok(self.store()?.fallocate(&caller(), ino, Allocate::PunchHole, place(first), length)?)
+                Ok(self.store()?.fallocate(&caller(), ino, Allocation::PunchHole, place(first), length)?)
             }
             1 if size > place(first) => {
                 self.begin(first..CELLS.end, RecordChange::Remove, done);

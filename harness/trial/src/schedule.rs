@@ -13,7 +13,7 @@ use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};
 use workloads::fault::{Group, Scenario, ScenarioRequirement};
 
-use super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::bed::{ScenarioError, StepResult, TestBed, infra};
 use super::crash_run::{self, Goal};
 use super::injections::{self, power_cut};
 use super::interrupt::Interrupt;
@@ -117,7 +117,7 @@ pub fn run_all(
 }
 
 /// Executes scenarios on this machine.
-pub struct Live {
+pub struct LiveExecutor {
     /// The scenarios.
     pub scenarios: Vec<Scenario>,
     /// The backends. The second value says why a backend is unavailable.
@@ -134,7 +134,7 @@ pub struct Live {
     pub sites: usize,
 }
 
-impl Live {
+impl LiveExecutor {
     /// Runs crash points on every backend and records the results, or the reason for their absence: all lines of a backend
     /// or none. A failure does not stop the other backends.
     pub fn crash_points(
@@ -195,7 +195,7 @@ impl Live {
         seed: u64,
         goal: Goal,
         progress: &mut dyn FnMut(u64),
-    ) -> Injected<Vec<CrashPoints>> {
+    ) -> StepResult<Vec<CrashPoints>> {
         let name = backend.describe().name;
         let dir = self.scratch.join(format!("c-{name}-{loss}"));
         std::fs::create_dir_all(&dir)?;
@@ -248,7 +248,7 @@ fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
 }
 
 /// Turns a panic into a harness failure, so that one scenario does not end the others.
-fn guarded<T>(scenario: impl FnOnce() -> Injected<T>) -> Injected<T> {
+fn guarded<T>(scenario: impl FnOnce() -> StepResult<T>) -> StepResult<T> {
     let result = std::panic::catch_unwind(AssertUnwindSafe(scenario));
     result.unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
@@ -265,7 +265,7 @@ fn crash_points_scenario() -> Scenario {
         .unwrap_or_else(|error| unreachable!("it is built in, and a test reads it: {error}"))
 }
 
-impl Live {
+impl LiveExecutor {
     /// Executes one run. `None` if it was interrupted and leaves no complete outcome.
     pub fn run(&mut self, run: &ScenarioRun) -> Option<FaultOutcome> {
         let began = Instant::now();

@@ -23,7 +23,7 @@ fn writer(dir: &Path) -> Writer {
 }
 
 /// The runs of a schedule of three seeds and scenarios on two backends, interrupted at the given run.
-struct Scheduled {
+struct ScheduleResult {
     ended: ScheduleEnd,
     /// Scenario, backend and seed of each run that was executed.
     executed: Vec<(usize, usize, u64)>,
@@ -32,7 +32,7 @@ struct Scheduled {
     left: Vec<usize>,
 }
 
-fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> Scheduled {
+fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> ScheduleResult {
     let dir = tempfile::tempdir().unwrap();
     let scenarios = [scenario("a", "seeds = [1, 2]"), scenario("b", "")];
     let (mut executed, mut left) = (Vec::new(), Vec::new());
@@ -51,7 +51,7 @@ fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> Scheduled {
         &Interrupt::of(Arc::new(interrupt.into())),
     );
     let run = Run::read(&dir.path().join("run")).unwrap();
-    Scheduled { ended: ended.unwrap(), executed, outcomes: run.fault_outcomes.len(), left }
+    ScheduleResult { ended: ended.unwrap(), executed, outcomes: run.fault_outcomes.len(), left }
 }
 
 #[test]

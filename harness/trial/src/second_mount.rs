@@ -11,7 +11,7 @@ use arms::backend::{Backend, Workspace, WorkspaceConfig};
 use processes::ChildProcess;
 
 /// The result of mounting a second time.
-pub enum Second {
+pub enum SecondMount {
     /// The second mount is ready.
     Mounted(Box<dyn Workspace>),
     /// The mount was refused; the first lines of its standard error.
@@ -20,7 +20,7 @@ pub enum Second {
     NoMount,
 }
 
-impl Second {
+impl SecondMount {
     /// Mounts the data of the workspace of `config` a second time, below `beside`.
     pub fn start(backend: &dyn Backend, config: &WorkspaceConfig, beside: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(beside)?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use arms::backend::{KillHandle, Killed};
+use arms::backend::{KillHandle, KillResult};
 use parking_lot::Mutex;
 
 use crate::interrupt::Interrupt;
@@ -42,7 +42,7 @@ pub struct Cut {
     /// How long the step had taken.
     pub after: Duration,
     /// The effect of the kill handles.
-    pub killed: Killed,
+    pub killed: KillResult,
 }
 
 impl fmt::Display for Cut {
@@ -146,7 +146,7 @@ impl Watchdog {
             return;
         }
         self.killed.store(true, Ordering::Release);
-        let mut killed = Killed { aborted: false, killed: false };
+        let mut killed = KillResult { aborted: false, killed: false };
         for kill_handle in self.kill_handles.lock().iter() {
             let one = kill_handle.kill();
             killed.aborted |= one.aborted;
@@ -158,18 +158,18 @@ impl Watchdog {
 
 /// Why work did not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum AbandonReason {
     /// It hangs although its kill handles were used. Its thread is left behind.
     Stuck,
     /// It panicked.
     Panicked,
 }
 
-impl From<Lost> for io::Error {
-    fn from(lost: Lost) -> Self {
+impl From<AbandonReason> for io::Error {
+    fn from(lost: AbandonReason) -> Self {
         io::Error::other(match lost {
-            Lost::Stuck => "a call hung, and could not be aborted",
-            Lost::Panicked => "it panicked; see the log",
+            AbandonReason::Stuck => "a call hung, and could not be aborted",
+            AbandonReason::Panicked => "it panicked; see the log",
         })
     }
 }
@@ -179,7 +179,7 @@ impl From<Lost> for io::Error {
 pub fn supervise<T: Send + 'static>(
     interrupt: &Interrupt,
     work: impl FnOnce(&Watchdog) -> T + Send + 'static,
-) -> Result<T, Lost> {
+) -> Result<T, AbandonReason> {
     let watchdog = Arc::new(Watchdog::new());
     let (sender, done) = channel();
     let worker_watchdog = Arc::clone(&watchdog);
@@ -193,7 +193,7 @@ pub fn supervise<T: Send + 'static>(
     loop {
         match done.recv_timeout(TICK) {
             Ok(result) => return Ok(result),
-            Err(RecvTimeoutError::Disconnected) => return Err(Lost::Panicked),
+            Err(RecvTimeoutError::Disconnected) => return Err(AbandonReason::Panicked),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if !watchdog.killed.load(Ordering::Acquire) {
@@ -203,7 +203,7 @@ pub fn supervise<T: Send + 'static>(
         if let Some(at) = cut_at {
             if at.elapsed() > GRACE {
                 watchdog.abandoned.store(true, Ordering::Release);
-                return Err(Lost::Stuck);
+                return Err(AbandonReason::Stuck);
             }
             continue;
         }
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn supervise_reports_a_panic() {
-        let result: Result<(), Lost> = supervise(&Interrupt::never(), |_| panic!("on purpose"));
-        assert_eq!(result, Err(Lost::Panicked));
+        let result: Result<(), AbandonReason> = supervise(&Interrupt::never(), |_| panic!("on purpose"));
+        assert_eq!(result, Err(AbandonReason::Panicked));
     }
 }

@@ -32,7 +32,7 @@ pub struct Contexts {
     /// The costs by workload and policy, in the run's order.
     pub costs: Vec<ContextCost>,
     /// The ledger against the API's figures for the same prompts, by workload.
-    pub residuals: Vec<Reconciled>,
+    pub residuals: Vec<Reconciliation>,
     /// The effect of waiting for files on the prompt cache, by workload, arm and cache state.
     pub delays: Vec<Delay>,
     /// The token factors of the dollars and residuals.
@@ -97,7 +97,7 @@ pub struct RecordedDollars {
 
 /// The ledger against the figures that the API reported.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Reconciled {
+pub struct Reconciliation {
     /// The workload.
     pub workload: String,
     /// The model it was recorded on.
@@ -144,16 +144,16 @@ pub struct Delay {
     /// Kinds of calls in the session that no pass has timed; they count as instant.
     pub untimed: Vec<String>,
     /// The cost if files took no time.
-    pub without: Waited,
+    pub without: WaitCost,
     /// The cost if each call takes the mean time of its kind.
-    pub typical: Waited,
+    pub typical: WaitCost,
     /// The cost if each call takes the longest time of its kind.
-    pub worst: Waited,
+    pub worst: WaitCost,
 }
 
 /// The cost of a session that waits for its files.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Waited {
+pub struct WaitCost {
     /// The longest wait of one turn for files, in milliseconds, rounded up.
     pub longest_ms: u64,
     /// Calls whose prompt has expired in the cache.
@@ -345,7 +345,7 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
     })
 }
 
-fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Reconciled> {
+fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Reconciliation> {
     let model = session.model.as_ref()?;
     let terms = terms(session, model);
     let found = residual(&session.conversation, &terms)?;
@@ -355,7 +355,7 @@ fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Re
         let bill = |calls: &[_]| price.bill(calls, Cache::FiveMinutes);
         (bill(&ours), bill(&theirs))
     });
-    Some(Reconciled {
+    Some(Reconciliation {
         workload: session.workload.clone(),
         model: model.clone(),
         fixed_is: session.conversation.fixed_is.name(),
@@ -372,11 +372,11 @@ fn reconciled(session: &SessionContext, prices: &Prices, day: &str) -> Option<Re
 }
 
 /// Timed passes of valid epochs: by workload, then by arm and cache state.
-type Timed<'a> = BTreeMap<&'a str, BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>>;
+type TimedPasses<'a> = BTreeMap<&'a str, BTreeMap<(&'a str, &'a str), Vec<&'a Sample>>>;
 
-fn timed(run: &Run) -> Timed<'_> {
+fn timed(run: &Run) -> TimedPasses<'_> {
     let void = void(run);
-    let mut timed = Timed::new();
+    let mut timed = TimedPasses::new();
     for sample in &run.samples {
         if sample.warm_up || sample.outcome == Outcome::Skipped || void.contains(&sample.epoch) {
             continue;
@@ -389,7 +389,7 @@ fn timed(run: &Run) -> Timed<'_> {
 }
 
 /// The waits of a session's turns for each arm's files in each cache state, from the arm's measured times.
-fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &ModelPrices) -> Vec<Delay> {
+fn delays(run: &Run, timed: &TimedPasses<'_>, session: &SessionContext, price: &ModelPrices) -> Vec<Delay> {
     let limit_ns = run.plan.settings.call_timeout_ms.saturating_mul(2_000_000);
     let passes = timed.get(session.workload.as_str()).into_iter().flatten();
     passes.map(|(place, samples)| delay(session, price, *place, samples, limit_ns)).collect()
@@ -432,7 +432,7 @@ fn delay(
         let account = Account::delayed(&session.conversation, &o200k(session), wait_ms);
         let priced = terms(session, MODELS[0]);
         let priced = Account::delayed(&session.conversation, &priced, wait_ms);
-        Waited {
+        WaitCost {
             longest_ms: steps.map(wait_ms).max().unwrap_or(0),
             expired: account.expired(),
             fresh: account.fresh(),

@@ -3,11 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use rundir::faults::{CrashPoints, FaultOutcome, Status};
-use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample, Settled};
+use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample, SettledLines};
 use stats::Table;
 
 use crate::context::{ContextCost, Contexts};
-use crate::summary::{FailedPasses, Found, Handoffs, SharedFiles, Summary, void};
+use crate::summary::{FailedPasses, Handoffs, SearchScores, SharedFiles, Summary, void};
 
 /// The scenario of `faults.jsonl`, which the probes of every run make.
 pub const CRON_KILL: &str = "cron-kill";
@@ -98,7 +98,7 @@ impl<'a> RunEvidence<'a> {
 
     /// The passes of an arm in which two hosts shared files, of all epochs: a line that was lost while the machine slept is
     /// lost.
-    pub fn settled(&self, arm: &str) -> impl Iterator<Item = (&'a str, Settled)> {
+    pub fn settled(&self, arm: &str) -> impl Iterator<Item = (&'a str, SettledLines)> {
         let passes = self.run.samples.iter().filter(move |pass| pass.arm == arm);
         passes.filter_map(|pass| Some((&*pass.workload, pass.settled?)))
     }
@@ -110,7 +110,7 @@ impl<'a> RunEvidence<'a> {
     }
 
     /// What a method of search found on an arm in a workload.
-    pub fn searched(&self, workload: &str, arm: &str, method: &str) -> Option<&'a Found> {
+    pub fn searched(&self, workload: &str, arm: &str, method: &str) -> Option<&'a SearchScores> {
         let mut all = self.summary.found.iter();
         all.find(|found| (&*found.workload, &*found.arm, &*found.method) == (workload, arm, method))
     }

@@ -200,7 +200,7 @@ fn of_calls(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokens::{Part, Reported, Step};
+    use tokens::{CallUsage, Part, Step};
 
     #[test]
     fn each_model_is_billed_at_its_price_and_one_without_a_price_keeps_its_tokens() {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// Three calls of a model without hidden parts, of which the recording reports prompt, cache and output.
-    fn conversation(reported: [Reported; 3]) -> Conversation {
+    fn conversation(reported: [CallUsage; 3]) -> Conversation {
         let steps = reported.map(|reported| Step {
             gap_ms: 400_000,
             enters: vec![Part::new(PartKind::Result, 100_000)],
@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn the_first_call_says_how_long_the_client_caches_and_what_others_share() {
-        let silent = Reported { prompt: 1, output: 11_000, ..Reported::default() };
-        let hour = Reported { written_1h: 1, ..silent };
-        let shares = Reported { cached: 55_000, ..silent };
+        let silent = CallUsage { prompt: 1, output: 11_000, ..CallUsage::default() };
+        let hour = CallUsage { written_1h: 1, ..silent };
+        let shares = CallUsage { cached: 55_000, ..silent };
         // In millions of tokens at $5, $0.50 from the cache, $6.25 for five minutes, $10 for an hour; output $25.
         let output = 3.0 * 0.011 * 25.0;
         let expired = (0.22 + 0.341 + 0.462) * 6.25;
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_message_of_the_user_misses_the_cache_at_the_known_rate() {
-        let reported = Reported { prompt: 1, output: 11_000, ..Reported::default() };
+        let reported = CallUsage { prompt: 1, output: 11_000, ..CallUsage::default() };
         let mut asked = conversation([reported; 3]);
         for step in &mut asked.steps {
             step.gap_ms = 1000;
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn output_that_the_recording_does_not_report_is_named() {
-        let reported = |output| Reported { prompt: 1, output, ..Reported::default() };
+        let reported = |output| CallUsage { prompt: 1, output, ..CallUsage::default() };
         let most = dollars(&conversation([reported(8000); 3]));
         assert_eq!(most.unreported, 0.0);
         let few = dollars(&conversation([reported(1000); 3]));
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn subagents_and_changes_of_the_model_are_in_the_estimate() {
-        let reported = Reported { prompt: 1, output: 11_000, ..Reported::default() };
+        let reported = CallUsage { prompt: 1, output: 11_000, ..CallUsage::default() };
         let one = conversation([reported; 3]);
         let prices = Prices::built_in().unwrap();
         let of = |all: &[Conversation]| estimate(all, "claude-opus-4-5", &prices, &|_| "2026-12-01".to_owned());

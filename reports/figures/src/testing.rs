@@ -8,16 +8,16 @@ use hdrhistogram::Histogram;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
+use tokens::{CallUsage, Conversation, FixedOrigin, Part, PartKind, Step};
 
 use crate::context::{self, Contexts};
 use crate::prices::Prices;
 use crate::summary::{Summary, summarise};
 use rundir::{
-    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters, Environment, Epoch, Fault,
-    Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeRecord, Outcome,
-    Placement, Plan, PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, Section, SessionContext, Settings,
-    histogram,
+    Arm, ArmBackend, AskedStep, Basis, Calls, CellEpoch, DaemonCounters, Environment, Epoch, ExactCounts, Fault,
+    Latencies, LengthResult, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel,
+    OpcodeRecord, Outcome, Placement, Plan, PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, Section,
+    SessionContext, Settings, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -52,7 +52,7 @@ fn session_contexts() -> Vec<SessionContext> {
         enters: vec![Part::new(PartKind::Result, enters)],
         emits: vec![Part::new(PartKind::Arguments, emits)],
         files: BTreeMap::from([("edit".to_owned(), 1)]),
-        reported: Some(Reported { prompt: reported, output: 1, ..Reported::default() }),
+        reported: Some(CallUsage { prompt: reported, output: 1, ..CallUsage::default() }),
         ..Step::default()
     };
     let session = |policy: &str, basis, large: u64| SessionContext {
@@ -65,11 +65,11 @@ fn session_contexts() -> Vec<SessionContext> {
             model: "claude-sonnet-4-5".to_owned(),
             per_o200k: 1.12,
             label: "×1.12, measured: a source".to_owned(),
-            thinking: tokens::ThinkingStays::UntilUserSpeaks,
+            thinking: tokens::ThinkingRetention::UntilUserSpeaks,
         }],
         conversation: Conversation {
             fixed: 1000,
-            fixed_is: Fixed::Inferred,
+            fixed_is: FixedOrigin::Inferred,
             steps: vec![step(50, 100, 0, 1176), step(large, 100, 4000, 14_500), step(200, 400, 290_000, 15_000)],
             ..Conversation::default()
         },
@@ -352,9 +352,9 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
 }
 
 /// The counts of a warm-up pass whose calls took `total` nanoseconds.
-fn counted(arm: &Arm, total: u64) -> Counted {
+fn counted(arm: &Arm, total: u64) -> ExactCounts {
     let counts = OpcodeRecord { count: 2 * CALLS, errors: 0, handling_ns: total / 4, store_ns: total / 5 };
-    Counted {
+    ExactCounts {
         passes: 1,
         calls: CALLS,
         waited_ns: total,
@@ -486,14 +486,14 @@ fn model_files() -> ModelFiles {
         origin: "recorded".to_owned(),
         model: "scripted-70B".to_owned(),
         engine: "a recording of nothing".to_owned(),
-        fidelity: vec![AtLength {
+        fidelity: vec![LengthResult {
             operations: 10,
             reads: [false, true].map(|is_exact| ModelRead { is_exact, ..ModelRead::default() }).to_vec(),
             calls: 5,
             unusable: 1,
             unanswered: 0,
             answer_ms: 1234.0,
-            ..AtLength::default()
+            ..LengthResult::default()
         }],
         history: MountedModel {
             steps: vec![step("cat FILE", 1, 1.5)],

@@ -48,7 +48,7 @@ fn check_arms(run: &Run, epochs: &BTreeMap<u32, CellArms<'_>>, found: &mut Vec<D
             let planned = plan.arms.iter().filter(|arm| arm.unavailable.is_none());
             let planned = planned.filter(|arm| plan.takes_part(&arm.name, workload, state));
             for arm in planned.filter(|arm| !arms.contains_key(arm.name.as_str())) {
-                let is_skipped = |one: &rundir::Skipped| {
+                let is_skipped = |one: &rundir::SkippedCell| {
                     (one.arm.as_str(), one.workload.as_str(), one.state.as_str()) == (&*arm.name, *workload, *state)
                 };
                 if !plan.skipped.iter().any(is_skipped) {

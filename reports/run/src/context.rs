@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize};
-use tokens::{Conversation, ThinkingStays};
+use tokens::{Conversation, ThinkingRetention};
 
 /// A line of `contexts.jsonl`: a workload's session under one context policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct ModelFactor {
     /// The factor with its reliability and source, in words.
     pub label: String,
     /// How long its thinking stays in its prompts.
-    pub thinking: ThinkingStays,
+    pub thinking: ThinkingRetention,
 }
 
 /// Reads a factor between tokenizers, of which none is beyond 10.

@@ -96,13 +96,13 @@ pub enum RunError {
     Running(PathBuf),
     /// A file does not parse.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] FileDefect),
 }
 
 /// A defect in a file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{}: {message}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
-pub struct Broken {
+pub struct FileDefect {
     /// The file.
     pub file: PathBuf,
     /// The line, from 1; `None` for a file that is not read by lines.
@@ -445,7 +445,7 @@ fn io_error(file: &Path, error: io::Error) -> RunError {
 }
 
 fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError {
-    RunError::Broken(Broken { file: file.to_owned(), line, message: message.to_string() })
+    RunError::Broken(FileDefect { file: file.to_owned(), line, message: message.to_string() })
 }
 
 /// The error of a document that does not parse, or lacks fields: most often, its end is missing.

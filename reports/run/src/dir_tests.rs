@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::faults::{
-    Audit, AuditVerdict, CrashMethod, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
-    Status,
+    AgentEvent, AgentEventKind, Audit, AuditVerdict, CrashMethod, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS,
+    Recovery, Return, Status,
 };
 use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, Score};
 
@@ -58,9 +58,9 @@ fn outcome() -> FaultOutcome {
         reason: None,
         injected: "kill -9".to_owned(),
         label: Some("shortened".to_owned()),
-        seen: vec![Seen {
+        seen: vec![AgentEvent {
             call: "write".to_owned(),
-            what: SeenKind::Errno,
+            what: AgentEventKind::Errno,
             errno: Some(107),
             text: "Transport endpoint is not connected\nand a second line".to_owned(),
             times: 2,

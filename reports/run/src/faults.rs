@@ -44,7 +44,7 @@ pub struct FaultOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The events that the agent saw, by first occurrence.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<AgentEvent>,
     /// The longest call, in milliseconds.
     pub longest_call_ms: u64,
     /// The longest observed time of an agent's process in state `D` (uninterruptible sleep), in milliseconds.
@@ -88,7 +88,9 @@ impl FaultOutcome {
             Status::Ran => {}
         }
         let verdict = self.audits.values().map(|audit| audit.verdict).max();
-        if verdict == Some(AuditVerdict::Invalid) || self.seen.iter().any(|seen| seen.what == SeenKind::WrongBytes) {
+        if verdict == Some(AuditVerdict::Invalid)
+            || self.seen.iter().any(|seen| seen.what == AgentEventKind::WrongBytes)
+        {
             return CellKind::Lost;
         }
         if self.hang.is_some() {
@@ -99,7 +101,7 @@ impl FaultOutcome {
             _ if !self.breaches.is_empty() => CellKind::Breach,
             Some(AuditVerdict::Unknown) => CellKind::Unknown,
             _ if self.updates_lost() + self.torn_reads() > 0 => CellKind::Raced,
-            _ if self.seen.iter().any(|seen| seen.what != SeenKind::Nothing) => CellKind::Error,
+            _ if self.seen.iter().any(|seen| seen.what != AgentEventKind::Nothing) => CellKind::Error,
             _ => CellKind::Clean,
         }
     }
@@ -159,11 +161,11 @@ pub enum Status {
 /// One kind of event that the agent saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Seen {
+pub struct AgentEvent {
     /// The call, such as `write`.
     pub call: String,
     /// The result of the call.
-    pub what: SeenKind,
+    pub what: AgentEventKind,
     /// The error number; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
@@ -176,7 +178,7 @@ pub struct Seen {
 /// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SeenKind {
+pub enum AgentEventKind {
     /// The call succeeded with the expected result.
     Nothing,
     /// An error number.

@@ -16,21 +16,21 @@ mod scratch;
 
 pub use context::{Basis, ModelFactor, SessionContext};
 pub use dir::{
-    Broken, CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY,
+    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, FileDefect, MODEL_FILES, PLAN, POLICY,
     PROBES, RECORDS, RecordCounts, Run, RunError, SAMPLES, Writer,
 };
 pub use histogram::{Calls, Latencies, histogram};
 pub use looks::{Look, Looks};
 pub use model_files::{
-    AnswerLatency, AskedStep, AtLength, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, Repeats,
+    AnswerLatency, AskedStep, LengthResult, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, Repeats,
 };
 pub use plan::{
     Arm, ArmBackend, Environment, Limits, MOST_SHARDS, Margins, MergedShard, Placement, Plan, PlannedPolicy,
-    PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, Skipped, cache_state,
+    PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, SkippedCell, cache_state,
 };
 pub use sample::{
-    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, LOAD_PROCESS, Load, Memory, OpcodeRecord, Outcome, Probe,
-    Sample, Score, ScoreKind, ScoreName, Settled, SkipReason,
+    CellEpoch, Cpu, DaemonCounters, Epoch, ExactCounts, Fault, LOAD_PROCESS, Load, Memory, OpcodeRecord, Outcome,
+    Probe, Sample, Score, ScoreKind, ScoreName, SettledLines, SkipReason,
 };
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 

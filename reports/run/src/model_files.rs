@@ -36,7 +36,7 @@ pub struct ModelFiles {
     /// The engine that runs the model, or ran it for the recording.
     pub engine: String,
     /// How often `llm-history` answered correctly, by the length of the history.
-    pub fidelity: Vec<AtLength>,
+    pub fidelity: Vec<LengthResult>,
     /// How often the same request gave the same answer.
     pub repeats: Repeats,
     /// The parts of the answer time.
@@ -106,7 +106,7 @@ pub struct AnswerLatency {
 /// The results at one length of histories.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AtLength {
+pub struct LengthResult {
     /// Operations in the log.
     pub operations: u32,
     /// Histories.

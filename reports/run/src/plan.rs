@@ -65,7 +65,7 @@ pub struct Plan {
     pub features: Vec<String>,
     /// Cells that cannot be measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedCell>,
 }
 
 /// One of several runs that share a plan: each has a part of its cells.
@@ -657,7 +657,7 @@ pub struct PlannedWorkload {
 /// A cell that the run leaves out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Skipped {
+pub struct SkippedCell {
     /// The arm.
     #[serde(deserialize_with = "inputs::names::name")]
     pub arm: String,

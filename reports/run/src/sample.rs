@@ -90,7 +90,7 @@ pub struct Sample {
     pub load: Load,
     /// The lines that two hosts appended to one file; only in workloads that do so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settled: Option<Settled>,
+    pub settled: Option<SettledLines>,
     /// How much planted evidence was found, by search method and then by counted unit, outside the clock.
     /// Only in workloads that ask for it, and not in every pass.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "inputs::names::by_name")]
@@ -267,7 +267,7 @@ pub struct CellEpoch {
     #[serde(deserialize_with = "inputs::names::by_name")]
     pub latencies: BTreeMap<String, Latencies>,
     /// Exact counts of the counted passes: the warm-up pass of a hot cell, else every pass.
-    pub counted: Counted,
+    pub counted: ExactCounts,
     /// The daemon's memory at the end of the cell.
     pub memory: Memory,
     /// Bytes that the arm's files occupy on the local disk at the end of the cell: blocks, not lengths. What is in a
@@ -285,7 +285,7 @@ pub struct CellEpoch {
 /// Exact counts of an arm's counted passes in a cell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counted {
+pub struct ExactCounts {
     /// Passes.
     pub passes: u64,
     /// Timed calls in them.
@@ -303,7 +303,7 @@ pub struct Counted {
     pub daemon: Option<DaemonCounters>,
 }
 
-impl Counted {
+impl ExactCounts {
     /// Adds another pass.
     pub fn add(&mut self, other: &Self) {
         self.passes += other.passes;
@@ -361,7 +361,7 @@ pub struct Epoch {
 /// The lines that two hosts appended to the same files, after the last change had settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settled {
+pub struct SettledLines {
     /// Lines appended with success: the sum of the four counts below.
     pub lines: u64,
     /// Lines in the shared file on both hosts.
@@ -378,7 +378,7 @@ pub struct Settled {
     pub agree: bool,
 }
 
-impl Settled {
+impl SettledLines {
     /// Whether the hosts still had different files in the end, so that the counts can change. A line on one host only says
     /// so, too, whatever `agree` says.
     pub fn is_apart(&self) -> bool {

@@ -139,9 +139,9 @@ fn overview(run: &Run) -> Overview {
 }
 
 /// A planted change of [`good`], the expected kind of advice and its confidence.
-type Planting = (&'static str, AdviceKind, Confidence, fn(&mut Run));
+type PlantedChange = (&'static str, AdviceKind, Confidence, fn(&mut Run));
 
-const PLANTINGS: [Planting; 19] = [
+const PLANTINGS: [PlantedChange; 19] = [
     ("as made", AdviceKind::Choose, Confidence::Sure, |_| {}),
     ("two equal candidates", AdviceKind::Choose, Confidence::Sure, |run| second_arm(run, "other")),
     ("two candidates, one fails a tool", AdviceKind::Choose, Confidence::Sure, |run| {
@@ -757,8 +757,8 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
 
 #[test]
 fn a_full_screen_keeps_the_advice_and_a_figure_of_every_use() {
-    type Planted = (&'static str, fn() -> Run);
-    let planted: [Planted; 7] = [
+    type PlantedRun = (&'static str, fn() -> Run);
+    let planted: [PlantedRun; 7] = [
         ("coding-agent", coding),
         ("cron-controller", cron_view),
         ("inbox", inbox),

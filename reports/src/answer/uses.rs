@@ -313,10 +313,10 @@ impl UseAnswer {
         let confidence = match kind {
             AdviceKind::NotDecided => Confidence::NotDecided,
             // Another candidate may turn up with another verdict.
-            AdviceKind::Keep => fragility(decisions),
+            AdviceKind::Keep => confidence_in(decisions),
             // What is not measured may be better than the candidate.
             _ if !best.advice.unmeasured.is_empty() => Confidence::Fragile,
-            _ => fragility(&[best]),
+            _ => confidence_in(&[best]),
         };
         let is_busy = runs.iter().any(|run| run.summary.health.is_busy);
         let (ground, reason, carrying) = reason(kind, best, others.is_empty(), is_busy);
@@ -431,7 +431,7 @@ fn same_cost(others: &[&Decision], cost: &Row) -> Vec<(String, String)> {
     broken.collect()
 }
 
-fn fragility(decisions: &[&Decision]) -> Confidence {
+fn confidence_in(decisions: &[&Decision]) -> Confidence {
     match decisions.iter().any(|decision| decision.fragile.is_some()) {
         true => Confidence::Fragile,
         false => Confidence::Sure,

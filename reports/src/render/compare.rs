@@ -7,7 +7,7 @@ use stats::Verdict;
 use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
 use figures::text::{columns, count as count_words, paragraph, ratio_with_interval, table, time};
-use verdicts::compare::{CellChange, Compared, CountChange, Gate, failed_words};
+use verdicts::compare::{CellChange, CountChange, Gate, RunComparison, failed_words};
 use verdicts::rank::Ranking;
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
@@ -37,7 +37,7 @@ fn cells<'a>(cells: impl IntoIterator<Item = &'a CellChange>) -> Vec<Vec<String>
 }
 
 /// Whether the comparison could decide at all: a busy machine, the counts, the times; then what was found.
-fn headline(found: &Compared) -> String {
+fn headline(found: &RunComparison) -> String {
     let busy = match (found.busy.len(), 1 + found.new.len()) {
         (0, _) => String::new(),
         (busy, runs) => format!("The machine was busy in {busy} of {runs} runs. "),
@@ -75,7 +75,7 @@ fn headline(found: &Compared) -> String {
 }
 
 /// How many times could be decided, and how.
-fn times_words(found: &Compared) -> String {
+fn times_words(found: &RunComparison) -> String {
     let count = |verdict| found.with(verdict).count();
     let below = count(Verdict::BelowWhatMatters);
     let all = found.cells.len() - below;
@@ -97,7 +97,7 @@ fn times_words(found: &Compared) -> String {
 }
 
 /// Why no time could be decided, and what to do.
-fn why_undecided(found: &Compared) -> String {
+fn why_undecided(found: &RunComparison) -> String {
     let is_short = |cell: &CellChange| cell.interval.is_none();
     match found.cells.iter().all(is_short) {
         true => ": too few epochs, or a busy machine without a bound on its disturbance (measure again with at least three epochs)".to_owned(),
@@ -105,7 +105,7 @@ fn why_undecided(found: &Compared) -> String {
     }
 }
 
-fn origins(found: &Compared) -> String {
+fn origins(found: &RunComparison) -> String {
     let new = found.new.iter();
     let new = new.map(|run| format!("{} ({}, ctxbench {})", run.dir, run.created, run.ctxbench));
     format!(
@@ -118,7 +118,7 @@ fn origins(found: &Compared) -> String {
 }
 
 /// The reports of the runs, each with words and path, and the commands that make the others.
-fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
+fn reports(found: &RunComparison) -> (Vec<(String, String)>, Vec<String>) {
     let runs = std::iter::once(("old", &found.old));
     let runs = runs.chain(found.new.iter().map(|run| ("new", run)));
     let (mut links, mut others) = (Vec::new(), Vec::new());
@@ -134,19 +134,19 @@ fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
 }
 
 /// What only the old run checked.
-fn unchecked(found: &Compared) -> impl Iterator<Item = &String> {
+fn unchecked(found: &RunComparison) -> impl Iterator<Item = &String> {
     found.unchecked.iter().map(|check| &check.words)
 }
 
 /// The sentences that a reader needs before any figure.
-fn notes(found: &Compared) -> Vec<String> {
+fn notes(found: &RunComparison) -> Vec<String> {
     let mixed = found.mixed.iter();
     let mixed = mixed.map(|difference| format!("compared anyway (--mixed): {difference}"));
     let notes = found.busy.iter().chain(&found.notes).cloned();
     notes.chain(mixed).collect()
 }
 
-fn parts(found: &Compared) -> Vec<Part> {
+fn parts(found: &RunComparison) -> Vec<Part> {
     let mut parts = vec![Heading(2, "ctxbench compare".to_owned()), Text(headline(found)), List(notes(found))];
     let (links, others) = reports(found);
     parts.extend((!links.is_empty()).then_some(Files(links)));
@@ -232,12 +232,12 @@ fn parts(found: &Compared) -> Vec<Part> {
 }
 
 /// A comparison in Markdown, for a pull request.
-pub fn comparison_markdown(found: &Compared) -> String {
+pub fn comparison_markdown(found: &RunComparison) -> String {
     markdown(&parts(found))
 }
 
 /// A comparison for a terminal.
-pub fn comparison_text(found: &Compared) -> String {
+pub fn comparison_text(found: &RunComparison) -> String {
     let mut text = paragraph("", "", &headline(found));
     for note in notes(found).iter().chain(&found.missing).chain(unchecked(found)) {
         text += &paragraph("note: ", "  ", note);
@@ -265,7 +265,7 @@ pub fn comparison_text(found: &Compared) -> String {
 ///
 /// # Errors
 /// If it cannot be written as XML.
-pub fn comparison_junit(found: &Compared) -> Result<String, String> {
+pub fn comparison_junit(found: &RunComparison) -> Result<String, String> {
     let case = |name: String, failed: Option<String>| {
         let status = match failed {
             None => TestCaseStatus::success(),

@@ -8,11 +8,11 @@ use figures::evidence::RunEvidence;
 use figures::summary::summarise;
 use figures::testing;
 use verdicts::claims::{ClaimFile, ClaimStatus, judge_file};
-use verdicts::compare::{Compared, Gate, compare, differences};
+use verdicts::compare::{Gate, RunComparison, compare, differences};
 
 const CLAIM: &str = "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = { below = 0.3, unit = 'ms' }\ntest.reading = { arm = 'sqlite', measure.latency = { workload = 'micro/read', state = 'hot', metric = 'read' } }\n";
 
-fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String> {
+fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<RunComparison, String> {
     let contexts = testing::contexts();
     let summarised = |run: &Run| summarise(run).unwrap();
     let before = summarised(old);
@@ -26,7 +26,7 @@ fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String>
     compare(&old, &new, (&before, &after), allow_mixed)
 }
 
-fn assert_all(found: &Compared, verdict: Verdict) {
+fn assert_all(found: &RunComparison, verdict: Verdict) {
     let mut cells = found.cells.iter();
     assert!(cells.all(|cell| cell.verdict == verdict), "{found:?}");
 }
@@ -209,12 +209,12 @@ fn fail_every_second_pass(run: &mut Run) {
 #[test]
 fn a_time_of_the_passes_that_ended_well_is_printed_with_the_share_of_the_others() {
     let (mut old, mut new) = (testing::seeded(1), testing::seeded(2));
-    let words = |found: &Compared| {
+    let words = |found: &RunComparison| {
         // The terminal has the same rows, in lines that are broken.
         let rows = comparison_markdown(found);
         [rows.matches(", 14 of 28 failed |").count(), rows.matches(" failed |").count()]
     };
-    let headline = |found: &Compared| comparison_text(found).split_whitespace().collect::<Vec<_>>().join(" ");
+    let headline = |found: &RunComparison| comparison_text(found).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(words(&found(&old, &[&new], false).unwrap()), [0, 0]);
     fail_every_second_pass(&mut new);
     let worse = found(&old, &[&new], false).unwrap();
@@ -422,7 +422,7 @@ fn a_cell_that_only_one_run_has_is_named() {
 }
 
 /// A comparison with a slower arm, a risen count, a failing pass and a lost claim.
-fn worse() -> Compared {
+fn worse() -> RunComparison {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
     testing::scale(&mut new, "sqlite", 2.0);

@@ -3,7 +3,7 @@
 use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
 use super::report::Report;
 use super::stems;
-use figures::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
+use figures::context::{ContextCost, Delay, INLINE, MODELS, Reconciliation, WINDOW, WaitCost};
 use figures::text::{columns, count};
 use rundir::Basis;
 
@@ -288,7 +288,7 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
+fn cache_residuals(found: &[Reconciliation], parts: &mut Vec<Part>) {
     let with = found.iter().filter_map(|residual| Some((residual, residual.cache?)));
     let rows: Vec<Vec<String>> = with
         .map(|(residual, cache)| {
@@ -328,7 +328,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
     if delays.is_empty() {
         return;
     }
-    let three = |figure: fn(&Waited) -> String, delay: &Delay| {
+    let three = |figure: fn(&WaitCost) -> String, delay: &Delay| {
         let figures = [&delay.without, &delay.typical, &delay.worst].map(figure);
         figures.join(" / ")
     };

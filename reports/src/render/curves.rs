@@ -37,7 +37,7 @@ pub(super) struct Panel {
     title: String,
     /// The anchor of the title on the page.
     anchor: String,
-    across: Across,
+    across: HorizontalAxis,
     /// The title of the upward axis, and its labels.
     up: &'static str,
     label: fn(f64) -> String,
@@ -46,7 +46,7 @@ pub(super) struct Panel {
 }
 
 /// The axis from left to right.
-enum Across {
+enum HorizontalAxis {
     /// Names at 0, 1, 2, ….
     Names(Vec<String>),
     Linear(&'static str),
@@ -85,7 +85,7 @@ pub(super) fn states(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
             panels.push(Panel {
                 title,
                 anchor: cell.anchor(),
-                across: Across::Names(STATES.map(str::to_owned).into()),
+                across: HorizontalAxis::Names(STATES.map(str::to_owned).into()),
                 up: match cell.metric == MAKESPAN {
                     true => "wait of a session",
                     false => "time of a call",
@@ -144,7 +144,7 @@ pub(super) fn tokens(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
             panels.push(Panel {
                 title: session.workload.clone(),
                 anchor: "what-the-context-costs".to_owned(),
-                across: Across::Linear("call of the model"),
+                across: HorizontalAxis::Linear("call of the model"),
                 up: "tokens in the prompt",
                 label: compact,
                 is_logarithmic: false,
@@ -190,7 +190,7 @@ pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
         let mut panel = Panel {
             title: format!("{}-…: {metric}, {state}", short_name(&name)),
             anchor: cells.first()?.1.anchor(),
-            across: Across::Logarithmic("number of files, notes or processes"),
+            across: HorizontalAxis::Logarithmic("number of files, notes or processes"),
             up: "time of a call",
             label: time_tick,
             is_logarithmic: true,
@@ -279,9 +279,9 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         false => Some(Scale::Linear(LinearAxis::of(ys))),
     };
     let (across, words) = match &panel.across {
-        Across::Names(names) => (Some(Scale::Names(names.clone())), "state of the caches"),
-        Across::Linear(words) => (Some(Scale::Linear(LinearAxis::of(xs))), *words),
-        Across::Logarithmic(words) => (LogAxis::of(xs).map(Scale::Logarithmic), *words),
+        HorizontalAxis::Names(names) => (Some(Scale::Names(names.clone())), "state of the caches"),
+        HorizontalAxis::Linear(words) => (Some(Scale::Linear(LinearAxis::of(xs))), *words),
+        HorizontalAxis::Logarithmic(words) => (LogAxis::of(xs).map(Scale::Logarithmic), *words),
     };
     let (Some(up), Some(across)) = (up, across) else {
         return Ok(None);

@@ -37,18 +37,18 @@ const ACROSS: usize = 3;
 const MOST_ROWS: usize = 24;
 
 /// By column and arm: the number of successes, and of attempts.
-type Tried = BTreeMap<String, BTreeMap<String, (u64, u64)>>;
+type AttemptCounts = BTreeMap<String, BTreeMap<String, (u64, u64)>>;
 
 /// A group of columns, with the anchor of its table.
 struct Group {
     title: &'static str,
     anchor: &'static str,
-    tried: Tried,
+    tried: AttemptCounts,
 }
 
 impl Group {
     fn new(title: &'static str, anchor: &'static str) -> Self {
-        Self { title, anchor, tried: Tried::new() }
+        Self { title, anchor, tried: AttemptCounts::new() }
     }
 
     fn add(&mut self, column: &str, arm: &str, worked: u64, all: u64) {
@@ -61,7 +61,7 @@ impl Group {
     /// Makes one column of those in which everything worked.
     fn join_whole(&mut self) {
         let is_whole = |column: &BTreeMap<String, (u64, u64)>| column.values().all(|(worked, all)| worked == all);
-        let (whole, mut broken): (Tried, Tried) =
+        let (whole, mut broken): (AttemptCounts, AttemptCounts) =
             std::mem::take(&mut self.tried).into_iter().partition(|column| is_whole(&column.1));
         let title = match broken.len() {
             0 => "all groups",

@@ -4,7 +4,7 @@ use super::fault_words::{data, errno_name, recovery};
 use super::part::Part;
 use figures::text::columns;
 use rundir::Run;
-use rundir::faults::{CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Status};
+use rundir::faults::{AgentEventKind, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status};
 
 pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "Scenario by scenario".to_owned()));
@@ -69,9 +69,9 @@ fn seen(outcome: &FaultOutcome) -> String {
             times => format!(" ×{times}"),
         };
         let what = match (seen.what, seen.errno) {
-            (SeenKind::WrongBytes, _) => "WRONG: ".to_owned(),
-            (SeenKind::Refusal, _) => "refused: ".to_owned(),
-            (SeenKind::Late, _) => "LATE: ".to_owned(),
+            (AgentEventKind::WrongBytes, _) => "WRONG: ".to_owned(),
+            (AgentEventKind::Refusal, _) => "refused: ".to_owned(),
+            (AgentEventKind::Late, _) => "LATE: ".to_owned(),
             (_, Some(errno)) => format!("{} ", errno_name(errno)),
             _ => String::new(),
         };

@@ -6,7 +6,7 @@ use super::fault_words::{data, errno_name, short, worst};
 use super::part::Part;
 use figures::text::columns;
 use rundir::Run;
-use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status};
+use rundir::faults::{AgentEventKind, AuditVerdict, Fact, FaultOutcome, Return, Status};
 
 /// The scenarios of a group that ran on at least one backend, in the plan's order.
 fn scenarios_that_ran<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
@@ -108,12 +108,12 @@ fn saw(outcome: &FaultOutcome) -> String {
     let mut all = BTreeSet::new();
     for seen in &outcome.seen {
         let what = match (seen.what, seen.errno) {
-            (SeenKind::Nothing | SeenKind::Killed, _) => continue,
+            (AgentEventKind::Nothing | AgentEventKind::Killed, _) => continue,
             (_, Some(errno)) => format!("`{}`", errno_name(errno)),
-            (SeenKind::WrongBytes, None) => "wrong bytes".to_owned(),
-            (SeenKind::Refusal, None) => "refused".to_owned(),
-            (SeenKind::Hang, None) => "hang".to_owned(),
-            (SeenKind::Late, None) => "seen late".to_owned(),
+            (AgentEventKind::WrongBytes, None) => "wrong bytes".to_owned(),
+            (AgentEventKind::Refusal, None) => "refused".to_owned(),
+            (AgentEventKind::Hang, None) => "hang".to_owned(),
+            (AgentEventKind::Late, None) => "seen late".to_owned(),
             (_, None) => seen.text.clone(),
         };
         all.insert(format!("{}: {what}", seen.call));

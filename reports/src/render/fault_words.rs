@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 use rundir::Run;
-use rundir::faults::{Audit, CellKind, FaultOutcome, Return, SeenKind};
+use rundir::faults::{AgentEventKind, Audit, CellKind, FaultOutcome, Return};
 
 /// The worst outcome of a scenario on a backend, over all seeds.
 pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&'a FaultOutcome> {
@@ -47,14 +47,14 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             // An error number is more specific than the scenario's own effect on the agent.
             let all = || {
                 let seen = outcome.seen.iter();
-                seen.filter(|seen| seen.what != SeenKind::Nothing)
+                seen.filter(|seen| seen.what != AgentEventKind::Nothing)
             };
             let seen = all().find(|seen| seen.errno.is_some()).or_else(|| all().next());
             let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
                 (Some(errno), _) => errno_name(errno),
-                (None, SeenKind::Refusal) => "refused".to_owned(),
-                (None, SeenKind::Killed) => "agent killed".to_owned(),
-                (None, SeenKind::Late) => "seen late".to_owned(),
+                (None, AgentEventKind::Refusal) => "refused".to_owned(),
+                (None, AgentEventKind::Killed) => "agent killed".to_owned(),
+                (None, AgentEventKind::Late) => "seen late".to_owned(),
                 (None, _) => "error".to_owned(),
             });
             format!("{what}{slow}")

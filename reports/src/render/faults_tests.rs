@@ -1,7 +1,7 @@
-use rundir::faults::SeenKind;
+use rundir::faults::AgentEventKind;
 
 use super::*;
-use rundir::faults::{Audit, CrashPoints, Culprit, Fact, Hang, Recovery, Return, Seen, Status};
+use rundir::faults::{AgentEvent, Audit, CrashPoints, Culprit, Fact, Hang, Recovery, Return, Status};
 use rundir::{Arm, Plan, PlannedScenario};
 
 fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
@@ -13,10 +13,10 @@ fn outcome(scenario: &str, backend: &str) -> FaultOutcome {
     }
 }
 
-fn seen(errno: i32) -> Seen {
-    Seen {
+fn seen(errno: i32) -> AgentEvent {
+    AgentEvent {
         call: "write".to_owned(),
-        what: SeenKind::Errno,
+        what: AgentEventKind::Errno,
         errno: Some(errno),
         text: "Transport endpoint is not connected".to_owned(),
         times: 2,
@@ -131,7 +131,7 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     assert_eq!(raced.cell(), CellKind::Raced);
     assert_eq!(short(&raced), "86 upd. lost");
     let mut late = outcome("x", "y");
-    late.seen.push(Seen { what: SeenKind::Late, errno: None, ..seen(5) });
+    late.seen.push(AgentEvent { what: AgentEventKind::Late, errno: None, ..seen(5) });
     assert_eq!(late.cell(), CellKind::Error, "late is not wrong");
     assert_eq!(short(&late), "seen late");
     late.seen.push(seen(110));
@@ -197,7 +197,7 @@ fn remote() -> Run {
     cut.facts.insert("sync_interrupted_after_ms".to_owned(), Fact::Words(words));
     let mut empty = outcome("llm-empty", "theirs");
     empty.group = "llm".to_owned();
-    empty.seen.push(Seen { call: "read".to_owned(), ..seen(5) });
+    empty.seen.push(AgentEvent { call: "read".to_owned(), ..seen(5) });
     empty.facts.insert("read_ms".to_owned(), Fact::Count(4));
     run.fault_outcomes.extend([cut, empty]);
     run

@@ -8,7 +8,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rundir::faults::{
-    Audit, AuditVerdict, CrashMethod, CrashPoints, Fact, FaultOutcome, Recovery, Return, Seen, SeenKind, Status,
+    AgentEvent, AgentEventKind, Audit, AuditVerdict, CrashMethod, CrashPoints, Fact, FaultOutcome, Recovery, Return,
+    Status,
 };
 use rundir::{ENVIRONMENT, MODEL_FILES, PLAN, PlannedScenario, Run, SCHEMA_VERSION, Writer};
 use serde_json::Value;
@@ -54,9 +55,9 @@ fn outcome() -> FaultOutcome {
         backend: "sqlite".to_owned(),
         injected: "kill -9".to_owned(),
         label: Some("shortened".to_owned()),
-        seen: vec![Seen {
+        seen: vec![AgentEvent {
             call: "write".to_owned(),
-            what: SeenKind::Errno,
+            what: AgentEventKind::Errno,
             errno: Some(107),
             text: "not connected".to_owned(),
             times: 2,
@@ -465,7 +466,7 @@ fn a_run_without_any_time_is_reported_in_time() {
     }
     for cell in &mut run.cells {
         cell.latencies.clear();
-        cell.counted = rundir::Counted::default();
+        cell.counted = rundir::ExactCounts::default();
     }
     for workload in &mut run.plan.workloads {
         workload.calls.clear();

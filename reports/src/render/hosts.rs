@@ -101,7 +101,7 @@ mod tests {
     use crate::render::testing::parts;
     use figures::testing;
     use rundir::faults::POWER_LOSS;
-    use rundir::{Run, Settled};
+    use rundir::{Run, SettledLines};
     use std::collections::BTreeMap;
 
     fn page(run: &Run) -> String {
@@ -118,13 +118,13 @@ mod tests {
         assert_eq!(page(&run).trim(), "");
         run.plan.workloads[0].calls = BTreeMap::from([("handoff".to_owned(), 10)]);
         for sample in run.samples.iter_mut().filter(|s| s.workload != "micro/read") {
-            sample.settled = Some(Settled {
+            sample.settled = Some(SettledLines {
                 lines: 50,
                 on_both: 48,
                 lost: 2,
                 conflict_copies: 7,
                 agree: true,
-                ..Settled::default()
+                ..SettledLines::default()
             });
         }
         let text = page(&run);

@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::answers::arm_title;
 use super::drawing::{DrawError, Picture};
 use super::marks::Marks;
-use super::part::{CellGroup, Linked, MatrixCell, Part, UseBlock, anchor};
+use super::part::{CellGroup, MatrixCell, Part, TableCell, UseBlock, anchor};
 use super::stems::USES;
 use figures::provenance::Provenance;
 
@@ -263,7 +263,7 @@ impl Page<'_> {
         })
     }
 
-    fn linked(&self, cell: &Linked) -> Markup {
+    fn linked(&self, cell: &TableCell) -> Markup {
         html! {
             @if self.anchors.contains(&cell.to) {
                 a href=(format!("#{}", cell.to)) { (shown(&cell.text)) }

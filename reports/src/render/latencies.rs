@@ -2,7 +2,7 @@
 
 use super::cells_page::{numbers, row_anchor, typical};
 use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
-use super::part::{Linked, LinkedRow};
+use super::part::{LinkedRow, TableCell};
 use super::report::Report;
 use super::stems;
 use super::tasks::TOOL_CALL;
@@ -57,28 +57,28 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         let apart = apart.map(Comparison::apart);
         let to = |at: Option<usize>| at.map_or(String::new(), row_anchor);
         let mut row = vec![
-            Linked::new(&cell.workload, cell.anchor()),
-            Linked::plain(&cell.state),
-            Linked::plain(&cell.metric),
-            Linked::new(typical(cell), to(number(cell, baseline))),
-            Linked::new(apart.map_or("–".to_owned(), percent), to(aa)),
+            TableCell::new(&cell.workload, cell.anchor()),
+            TableCell::plain(&cell.state),
+            TableCell::plain(&cell.metric),
+            TableCell::new(typical(cell), to(number(cell, baseline))),
+            TableCell::new(apart.map_or("–".to_owned(), percent), to(aa)),
         ];
         let below = report.summary.below_what_matters(&report.run.plan, &cell.key());
         let is_below = below.is_some();
         row.extend(below.iter().flat_map(|words| {
             let cells = arms.iter().map(|arm| number(cell, arm).map_or("–", |_| words.as_str()));
-            cells.map(Linked::plain)
+            cells.map(TableCell::plain)
         }));
         for arm in arms.iter().filter(|_| !is_below) {
             let at = number(cell, arm);
             row.push(match at {
-                None => Linked::plain("–"),
+                None => TableCell::plain("–"),
                 Some(number) => {
                     let of_arm = &cells[number];
                     let comparison = of_arm.against_baseline.as_ref().map(ratio);
                     let label = if of_arm.is_kernel_cache() { " (kernel's cache)" } else { "" };
                     let text = format!("{}{label}{}", comparison.unwrap_or("–".to_owned()), of_arm.failed.caveat());
-                    Linked::new(text, to(at))
+                    TableCell::new(text, to(at))
                 }
             });
         }
@@ -86,14 +86,14 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         if cell.tail.is_some() {
             let tail_of = |arm: &str| {
                 let of_arm = number(cell, arm).map(|at| &cells[at]);
-                Linked::plain(tail(of_arm))
+                TableCell::plain(tail(of_arm))
             };
             let mut row = vec![
-                Linked::plain(&cell.workload),
-                Linked::plain(&cell.state),
-                Linked::plain(format!("{}, mean − median", cell.metric)),
+                TableCell::plain(&cell.workload),
+                TableCell::plain(&cell.state),
+                TableCell::plain(format!("{}, mean − median", cell.metric)),
                 tail_of(baseline),
-                Linked::plain("–"),
+                TableCell::plain("–"),
             ];
             row.extend(arms.iter().map(|arm| tail_of(arm)));
             rows.push(LinkedRow { anchor: String::new(), cells: row });

@@ -1,6 +1,6 @@
 //! The page on model-generated files: all results of `model-files.json`.
 
-use rundir::{AskedStep, AtLength, ModelFiles, ModelRead, MountedModel};
+use rundir::{AskedStep, LengthResult, ModelFiles, ModelRead, MountedModel};
 use stats::share_interval;
 
 use super::markdown::markdown;
@@ -60,10 +60,10 @@ fn all_reads(results: &ModelFiles) -> impl Iterator<Item = &ModelRead> {
 }
 
 /// A label, and the reads that it stands for.
-type Picked<'a> = (&'a str, fn(&ModelRead) -> bool);
+type ReadGroup<'a> = (&'a str, fn(&ModelRead) -> bool);
 
 /// A table of the byte-exact reads that each label's condition picks.
-fn by(results: &ModelFiles, what: &str, rows: [Picked<'_>; 3]) -> Part {
+fn by(results: &ModelFiles, what: &str, rows: [ReadGroup<'_>; 3]) -> Part {
     let rows = rows.map(|(label, wanted)| {
         let (exact, all) = exact(all_reads(results).filter(|read| wanted(read)));
         vec![label.to_owned(), share(exact, all)]
@@ -135,7 +135,7 @@ fn in_all(results: &ModelFiles) -> String {
     )
 }
 
-fn row(found: &AtLength, results: &ModelFiles) -> Result<Vec<String>, String> {
+fn row(found: &LengthResult, results: &ModelFiles) -> Result<Vec<String>, String> {
     let (right, all) = exact(&found.reads);
     let changed = found.reads.iter().filter(|read| read.changes > 0);
     let (changed_right, changed) = exact(changed);

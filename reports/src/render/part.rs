@@ -71,17 +71,17 @@ pub(super) struct CellRow {
 pub(super) struct LinkedRow {
     /// The anchor, without `#`; empty for none.
     pub(super) anchor: String,
-    pub(super) cells: Vec<Linked>,
+    pub(super) cells: Vec<TableCell>,
 }
 
 /// A cell of a table.
-pub(super) struct Linked {
+pub(super) struct TableCell {
     pub(super) text: String,
     /// The anchor that it links to; empty for none.
     pub(super) to: String,
 }
 
-impl Linked {
+impl TableCell {
     pub(super) fn new(text: impl Into<String>, to: impl Into<String>) -> Self {
         Self { text: text.into(), to: to.into() }
     }

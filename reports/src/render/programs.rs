@@ -94,7 +94,7 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 /// The result of a program in one file system.
-struct Found {
+struct ProgramResult {
     /// The word in the table.
     word: &'static str,
     /// Why it failed or was skipped.
@@ -103,7 +103,7 @@ struct Found {
     total_ns: Option<f64>,
 }
 
-fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
+fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> ProgramResult {
     let run = report.run;
     let mut skipped = run.plan.skipped.iter();
     let skipped = skipped
@@ -129,14 +129,14 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
     let kinds = run.plan.workload(workload).map_or(0, |planned| planned.calls.len());
     let is_whole = kinds > 0 && cells.clone().count() == kinds;
     let total_ns = cells.map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64).sum();
-    Found { word, problem, total_ns: is_whole.then_some(total_ns) }
+    ProgramResult { word, problem, total_ns: is_whole.then_some(total_ns) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::render::testing::{self, run_of};
-    use rundir::{Run, Skipped};
+    use rundir::{Run, SkippedCell};
 
     /// The parts for the scripted run, whose micro workload is called a program here.
     fn parts(change: impl FnOnce(&mut Run)) -> Vec<Part> {
@@ -213,7 +213,7 @@ mod tests {
             run.samples.retain(|pass| !is_skipped(&pass.workload, &pass.arm));
             run.cells.retain(|cell| !is_skipped(&cell.workload, &cell.arm));
             for state in &run.plan.workloads[0].states {
-                run.plan.skipped.push(Skipped {
+                run.plan.skipped.push(SkippedCell {
                     arm: "sqlite".to_owned(),
                     workload: "program/tree".to_owned(),
                     state: state.clone(),

@@ -163,9 +163,9 @@ mod tests {
     use crate::render::marks::Marks;
 
     /// An arm, its ratio and its interval.
-    type Shown<'a> = (&'a str, f64, Option<(f64, f64)>);
+    type ArmRatio<'a> = (&'a str, f64, Option<(f64, f64)>);
 
-    fn panel(rows: &[Shown<'_>]) -> RatioPanel {
+    fn panel(rows: &[ArmRatio<'_>]) -> RatioPanel {
         let marks = Marks::of_names(rows.iter().map(|row| row.0));
         let rows = rows.iter().map(|(name, ratio, interval)| RatioRow {
             name: (*name).to_owned(),

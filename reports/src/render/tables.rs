@@ -8,9 +8,9 @@ use super::csv_file::{Field, csv, csv_columns};
 use super::decisions;
 use super::output::{WriteError, place};
 use super::report::Report;
-use figures::context::{ContextCost, MODELS, Reconciled};
+use figures::context::{ContextCost, MODELS, Reconciliation};
 use figures::summary::{Cell, Cost, Handoffs, SharedFiles};
-use rundir::{Calls, Sample, Settled};
+use rundir::{Calls, Sample, SettledLines};
 use verdicts::claims::ClaimResult;
 
 /// Writes `*.csv`, and a file of passes for each workload and cache state.
@@ -35,7 +35,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         verdict = cell.against_baseline.as_ref().map(|found| found.verdict.name()),
     };
     csv(&dir.join("cells.csv"), columns, &report.summary.cells)?;
-    let settled = |sample: &Sample, count: fn(&Settled) -> u64| sample.settled.as_ref().map(count);
+    let settled = |sample: &Sample, count: fn(&SettledLines) -> u64| sample.settled.as_ref().map(count);
     let (head, row) = csv_columns! {
         pass: (&Sample, &str, Option<&Calls>) =>
         order = pass.0.order,
@@ -94,7 +94,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
     };
     csv(&dir.join("contexts.csv"), (head, row), &report.contexts.costs)?;
     let columns = csv_columns! {
-        residual: &Reconciled =>
+        residual: &Reconciliation =>
         workload, model, calls, median, median_abs, worst_abs, growth_median_abs,
         fresh_ledger = residual.cache.map(|cache| cache.fresh.0 as f64),
         fresh_reported = residual.cache.map(|cache| cache.fresh.1 as f64),

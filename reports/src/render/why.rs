@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::answers::{uses, why_title};
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
-use super::part::{Linked, LinkedRow};
+use super::part::{LinkedRow, TableCell};
 use super::report::Report;
 use figures::summary::cell_anchor;
 use figures::text::{columns, lower, number_of};
@@ -140,14 +140,14 @@ fn rows(decisions: &[&Decision]) -> Part {
         let of_all: Vec<Option<&Row>> = of_all.collect();
         let base = of_all.iter().flatten().find(|row| !row.baseline.is_empty());
         let mut cells = vec![
-            Linked::plain(criterion.role.name()),
-            Linked::plain(criterion.title.clone()),
-            Linked::plain(bound),
-            Linked::plain(base.map_or("–".to_owned(), |row| row.baseline.clone())),
+            TableCell::plain(criterion.role.name()),
+            TableCell::plain(criterion.title.clone()),
+            TableCell::plain(bound),
+            TableCell::plain(base.map_or("–".to_owned(), |row| row.baseline.clone())),
         ];
         cells.extend(of_all.iter().map(|row| match row {
-            Some(row) => Linked::new(figure(row), evidence_anchor(row)),
-            None => Linked::plain("–"),
+            Some(row) => TableCell::new(figure(row), evidence_anchor(row)),
+            None => TableCell::plain("–"),
         }));
         LinkedRow { anchor: String::new(), cells }
     });

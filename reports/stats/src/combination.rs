@@ -2,14 +2,14 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::epochs::{Interval, MIN_EPOCHS, Pooled};
+use crate::epochs::{Interval, MIN_EPOCHS, PooledEstimate};
 
-/// The chance that a test finds a difference of [`Combined::detectable`].
+/// The chance that a test finds a difference of [`WeightedSum::detectable`].
 pub const POWER: f64 = 0.8;
 
 /// A weighted sum of means, such as the difference of two logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Combined {
+pub struct WeightedSum {
     /// The weighted sum.
     pub mean: f64,
     /// Its standard error.
@@ -22,7 +22,7 @@ pub struct Combined {
 ///
 /// The degrees of freedom are Welch's: B. L. Welch, "The Generalization of 'Student's' Problem when Several
 /// Different Population Variances are Involved", Biometrika 34 (1947).
-pub fn combine(parts: &[(f64, &Pooled)]) -> Option<Combined> {
+pub fn combine(parts: &[(f64, &PooledEstimate)]) -> Option<WeightedSum> {
     let (mut mean, mut variance, mut squares) = (0.0, 0.0, 0.0);
     for (weight, pooled) in parts {
         let epochs = pooled.estimates.len();
@@ -35,7 +35,7 @@ pub fn combine(parts: &[(f64, &Pooled)]) -> Option<Combined> {
     if parts.is_empty() {
         return None;
     }
-    Some(Combined {
+    Some(WeightedSum {
         mean,
         error: variance.sqrt(),
         // Without any variance every number of degrees gives the same interval.
@@ -43,7 +43,7 @@ pub fn combine(parts: &[(f64, &Pooled)]) -> Option<Combined> {
     })
 }
 
-impl Combined {
+impl WeightedSum {
     /// The two-sided interval at error rate `alpha`.
     pub fn interval(&self, alpha: f64) -> Interval {
         let reach = self.quantile(1.0 - alpha / 2.0) * self.error;
@@ -107,7 +107,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     /// Epochs of one value each.
-    fn epochs(rng: &mut ChaCha8Rng, count: usize, center: f64, spread: f64) -> Pooled {
+    fn epochs(rng: &mut ChaCha8Rng, count: usize, center: f64, spread: f64) -> PooledEstimate {
         let values = (0..count).map(|_| vec![center + normal(rng, spread)]);
         pool(&values.collect::<Vec<_>>()).unwrap()
     }
@@ -131,7 +131,7 @@ mod tests {
         let edge = 0.05;
         let mut found = 0;
         // The true error of a difference of two means over 30 epochs of spread 0.1.
-        let truly = Combined { mean: 0.0, error: 0.1 * (2.0_f64 / 30.0).sqrt(), freedom: 58.0 };
+        let truly = WeightedSum { mean: 0.0, error: 0.1 * (2.0_f64 / 30.0).sqrt(), freedom: 58.0 };
         let difference = truly.detectable(edge, 0.01);
         for _ in 0..1000 {
             let old = epochs(&mut rng, 30, 0.0, 0.1);

@@ -34,7 +34,7 @@ impl Interval {
 
 /// The pooled epochs of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pooled {
+pub struct PooledEstimate {
     /// The mean of the epochs' estimates.
     pub mean: f64,
     /// Each epoch's estimate, in the order given.
@@ -43,7 +43,7 @@ pub struct Pooled {
     pub error: Option<f64>,
 }
 
-impl Pooled {
+impl PooledEstimate {
     /// The two-sided interval at error rate `alpha`, by Student's t with one degree of freedom fewer than
     /// epochs.
     /// `None` for fewer than [`MIN_EPOCHS`] epochs.
@@ -68,7 +68,7 @@ fn t_quantile(epochs: usize, alpha: f64) -> f64 {
 /// contains the variation between epochs and within them.
 /// Three epochs can agree by chance, so the variation within epochs is a lower bound of the error, where they have more
 /// than one round.
-pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
+pub fn pool(epochs: &[Vec<f64>]) -> Option<PooledEstimate> {
     let with_values: Vec<&Vec<f64>> = epochs.iter().filter(|values| !values.is_empty()).collect();
     let estimates: Vec<f64> = with_values.iter().map(|values| hodges_lehmann(values)).collect();
     let count = estimates.len() as f64;
@@ -81,7 +81,7 @@ pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
         let between = squares / (count - 1.0) / count;
         between.max(within_epochs(&with_values)).sqrt()
     });
-    Some(Pooled { mean, estimates, error })
+    Some(PooledEstimate { mean, estimates, error })
 }
 
 /// The mean of independently measured values, and its [`LEVEL`] interval by Student's t.

@@ -16,13 +16,13 @@ mod simulation;
 #[cfg(test)]
 mod testing;
 
-pub use combination::{Combined, POWER, combine, holm};
+pub use combination::{POWER, WeightedSum, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, WIDEST_MARGIN, compare};
 pub use comparisons::{
     MAKESPAN, Series, SeriesKey, Table, Tail, baselines, compare_arms, compare_with_baseline, compared_with, figure,
     is_median, log_ratios, logs, margin, ratios_by_level,
 };
-pub use epochs::{Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool};
+pub use epochs::{Interval, LEVEL, MIN_EPOCHS, PooledEstimate, hodges_lehmann, mean_with_interval, median, pool};
 pub use growth::{Growth, GrowthShape, SizedTime, exponent_weights, growth};
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, has_enough_calls};

@@ -2,8 +2,8 @@
 //! On a busy machine a round's ratio is known only between two values: the candidate, or the arms that it is compared
 //! with, may have waited for other processes. docs/METHODOLOGY.md argues for these bounds.
 
-use crate::combination::{Combined, combine};
-use crate::epochs::{Interval, Pooled, pool};
+use crate::combination::{WeightedSum, combine};
+use crate::epochs::{Interval, PooledEstimate, pool};
 
 /// The logarithms of paired ratios of one arm to others, one list per epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,11 +67,11 @@ impl Ratios {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// As measured.
-    pub measured: Combined,
+    pub measured: WeightedSum,
     /// The least that it can be without the disturbance.
-    least: Combined,
+    least: WeightedSum,
     /// The most that it can be without the disturbance.
-    most: Combined,
+    most: WeightedSum,
 }
 
 impl Difference {
@@ -97,10 +97,10 @@ impl Difference {
             least.push((*weight, low));
             most.push((*weight, high));
         }
-        let sum = |pooled: &[(f64, Pooled)], shift: f64| {
+        let sum = |pooled: &[(f64, PooledEstimate)], shift: f64| {
             let parts: Vec<_> = pooled.iter().map(|(weight, one)| (*weight, one)).collect();
             let sum = combine(&parts)?;
-            Some(Combined { mean: sum.mean + shift, ..sum })
+            Some(WeightedSum { mean: sum.mean + shift, ..sum })
         };
         Some(Self { measured: sum(&measured, 0.0)?, least: sum(&least, -identical)?, most: sum(&most, identical)? })
     }

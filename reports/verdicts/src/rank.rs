@@ -33,14 +33,14 @@ pub struct RankedCell {
     /// The operation.
     pub metric: String,
     /// The arms, the fastest first.
-    pub arms: Vec<Ranked>,
+    pub arms: Vec<ArmRank>,
     /// Arms with failed passes: the times of the others are no time of the arm.
-    pub not_ranked: Vec<NotRanked>,
+    pub not_ranked: Vec<UnrankedArm>,
 }
 
 /// An arm with failed passes in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotRanked {
+pub struct UnrankedArm {
     /// The arm.
     pub arm: String,
     /// Failed passes.
@@ -51,7 +51,7 @@ pub struct NotRanked {
 
 /// An arm in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ranked {
+pub struct ArmRank {
     /// The arm.
     pub arm: String,
     /// 1 plus the number of arms that are faster beyond the margin. Arms that cannot be told apart share a rank.
@@ -110,13 +110,13 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         let measured = names.iter().filter(|name| arms.contains_key(**name));
         let not_ranked = measured.filter_map(|name| {
             let found = failed_passes(run, key, name);
-            (found.count() > 0).then(|| NotRanked {
+            (found.count() > 0).then(|| UnrankedArm {
                 arm: (*name).to_owned(),
                 failed: found.count(),
                 passes: found.tried,
             })
         });
-        let not_ranked: Vec<NotRanked> = not_ranked.collect();
+        let not_ranked: Vec<UnrankedArm> = not_ranked.collect();
         let is_ranked = |name: &&&str| not_ranked.iter().all(|failing| failing.arm != **name);
         // The time that a report of the run prints.
         let typical = |name: &str| {
@@ -140,7 +140,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
                 }));
             }
         }
-        let arms = compared.iter().map(|(arm, typical_ns)| Ranked {
+        let arms = compared.iter().map(|(arm, typical_ns)| ArmRank {
             arm: (*arm).to_owned(),
             rank: 1,
             typical_ns: *typical_ns,
@@ -167,8 +167,9 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         cells[pair.cell].arms[slower].rank += 1;
     }
     for cell in &mut cells {
-        let order =
-            |one: &Ranked, other: &Ranked| one.rank.cmp(&other.rank).then(one.typical_ns.total_cmp(&other.typical_ns));
+        let order = |one: &ArmRank, other: &ArmRank| {
+            one.rank.cmp(&other.rank).then(one.typical_ns.total_cmp(&other.typical_ns))
+        };
         cell.arms.sort_by(order);
     }
     let tests = pairs.len().max(1) as f64;
@@ -191,7 +192,7 @@ fn failed_passes(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> FailedPas
 fn arms(run: &RunEvidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
     let arms = names.iter().map(|name| {
         let all = cells.iter().flat_map(|cell| &cell.arms);
-        let ranks: Vec<&Ranked> = all.filter(|ranked| ranked.arm == *name).collect();
+        let ranks: Vec<&ArmRank> = all.filter(|ranked| ranked.arm == *name).collect();
         let ending = run.summary.endings.iter().find(|ending| ending.arm == *name);
         let passes = ending.into_iter().flat_map(|ending| &ending.passes);
         let failed = passes.filter(|(outcome, _)| !matches!(outcome, rundir::Outcome::Ok | rundir::Outcome::Skipped));
@@ -254,7 +255,7 @@ mod tests {
         let cell = found.cells.iter().find(|cell| cell.workload == "micro/read").unwrap();
         let ranked: Vec<&str> = cell.arms.iter().map(|ranked| ranked.arm.as_str()).collect();
         assert_eq!(ranked, ["direct"]);
-        assert_eq!(cell.not_ranked, [NotRanked { arm: "sqlite".to_owned(), failed: 14, passes: 28 }]);
+        assert_eq!(cell.not_ranked, [UnrankedArm { arm: "sqlite".to_owned(), failed: 14, passes: 28 }]);
         let of_sqlite = found.arms.iter().find(|arm| arm.arm == "sqlite").unwrap();
         assert_eq!((of_sqlite.first, of_sqlite.cells), (1, 1));
     }

@@ -13,14 +13,14 @@ use figures::summary::summarise;
 #[derive(Clone, Debug, Serialize)]
 pub struct Reproduction {
     /// One entry per arm, in the plan's order.
-    pub arms: Vec<Reproduced>,
+    pub arms: Vec<ArmReproduction>,
     /// Notes on each run, with the run's number from 1.
     pub notes: Vec<(usize, String)>,
 }
 
 /// One arm in all runs. Only main metrics count: call kinds of micro workloads, makespans of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Reproduced {
+pub struct ArmReproduction {
     /// The arm.
     pub arm: String,
     /// Pairs of runs with an interval of the ratio in the same cell.
@@ -119,8 +119,8 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
     Ok(Reproduction { arms: arms.collect(), notes })
 }
 
-fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -> Reproduced {
-    let mut found = Reproduced { arm: arm.to_owned(), ..Reproduced::default() };
+fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -> ArmReproduction {
+    let mut found = ArmReproduction { arm: arm.to_owned(), ..ArmReproduction::default() };
     for runs in cells {
         for (at, one) in runs.iter().enumerate() {
             found.judged += 1;

@@ -17,7 +17,7 @@ use super::json::{stated_dollars, token_count};
 use super::records::{Damage, each_record};
 use super::tools;
 use super::{
-    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
+    Clock, Hunk, ImportedSession, Importer, RecordedCall, RecordedEvent, RecordedResult, ReportedTotal, SeenContent,
     shell_op, text,
 };
 use inputs::sha256;
@@ -277,7 +277,7 @@ impl Reader {
                     let key = digest(&format!("{time}\0compact_boundary"));
                     if time.is_empty() || self.messages.insert(key) {
                         let pre_tok = line["compactMetadata"]["preTokens"].as_u64().unwrap_or(0);
-                        self.session.events.push(Recorded::Compact { pre_tok });
+                        self.session.events.push(RecordedEvent::Compact { pre_tok });
                     }
                 }
                 Some("init") if self.session.model.is_empty() => {
@@ -323,7 +323,7 @@ impl Reader {
         // Other programs write the text of an answer without blocks.
         if let Some(said) = message["content"].as_str().filter(|said| !said.is_empty())
             && self.blocks.insert((place, digest(said)))
-            && let Some(Recorded::Api { text, .. }) = self.session.events.get_mut(place)
+            && let Some(RecordedEvent::Api { text, .. }) = self.session.events.get_mut(place)
         {
             text.append(said, &mut self.spill);
         }
@@ -336,7 +336,8 @@ impl Reader {
             let key = (place, digest(&format!("{written}\0{thought}\0{signature}")));
             if written.len() + thought.len() + signature.len() > 0
                 && self.blocks.insert(key)
-                && let Some(Recorded::Api { text, thinking, thinking_bytes, .. }) = self.session.events.get_mut(place)
+                && let Some(RecordedEvent::Api { text, thinking, thinking_bytes, .. }) =
+                    self.session.events.get_mut(place)
             {
                 text.append(written, &mut self.spill);
                 thinking.append(thought, &mut self.spill);
@@ -356,7 +357,7 @@ impl Reader {
                 let cwd = self.directory_of(lane, tool, input);
                 let shared = self.names.shared(lane);
                 let call = RecordedCall { at, ..self.call(&id, api, (shared, tool), (input, json), &cwd) };
-                self.session.events.push(Recorded::Call(call));
+                self.session.events.push(RecordedEvent::Call(call));
                 let keeps_shell = tool == "Bash" && lane == MAIN_LANE && !self.states_cwd && !is_in_background(input);
                 let known = Tool { name: tool.to_owned(), input: input.clone(), cwd, place, keeps_shell };
                 self.tools.insert(id, known);
@@ -419,7 +420,7 @@ impl Reader {
         if let Some((place, number)) = self.responses.get(id)
             && !id.is_empty()
         {
-            if let Some(Recorded::Api { usage: known, .. }) = self.session.events.get_mut(*place)
+            if let Some(RecordedEvent::Api { usage: known, .. }) = self.session.events.get_mut(*place)
                 && usage.output >= known.output
             {
                 *known = usage;
@@ -431,7 +432,7 @@ impl Reader {
         let place = self.session.events.len();
         let model = text(message, "model").filter(|model| *model != "<synthetic>");
         self.responses.insert(key, (place, number));
-        self.session.events.push(Recorded::Api {
+        self.session.events.push(RecordedEvent::Api {
             at,
             usage,
             model: self.names.shared(model.unwrap_or_default()),
@@ -558,7 +559,7 @@ impl Reader {
 
     fn add_text(&mut self, added: &str, by_client: bool, images: u64) {
         let text = self.spill.keep(added.to_owned());
-        self.session.events.push(Recorded::User { text, by_client, images });
+        self.session.events.push(RecordedEvent::User { text, by_client, images });
     }
 
     /// Reads the result of a call. Returns whether history has not had it before.
@@ -568,7 +569,7 @@ impl Reader {
             ResultCall::Call(id) => {
                 if let Some(tool) = self.tools.remove(&id) {
                     let result = self.known_result(line, block, &id, &tool);
-                    self.session.events.push(Recorded::Result(result));
+                    self.session.events.push(RecordedEvent::Result(result));
                 }
                 true
             }
@@ -591,7 +592,7 @@ impl Reader {
 
     /// Gives results that came before their call their place behind it.
     fn place_early_results(&mut self) -> Result<(), String> {
-        let mut behind: HashMap<usize, Recorded> = HashMap::new();
+        let mut behind: HashMap<usize, RecordedEvent> = HashMap::new();
         let mut moved = HashSet::new();
         for (source, record, place) in std::mem::take(&mut self.early) {
             // The identity of a call that another one had before is of another part of the session.
@@ -604,7 +605,7 @@ impl Reader {
             };
             let record: Value = serde_json::from_str(&record.load()?).map_err(|error| error.to_string())?;
             let result = self.known_result(&record, &record["block"], &id, &tool);
-            behind.insert(tool.place, Recorded::Result(result));
+            behind.insert(tool.place, RecordedEvent::Result(result));
             self.session.results_without_call -= 1;
             // Its text stood here as that of a result without a call.
             moved.insert(place);
@@ -632,7 +633,7 @@ impl Reader {
         if tools::is_of_file_server(name, input) {
             let served = tools::meaning(name, input, Some((&shown, failed)));
             (err, seen) = (served.err, self.seen_served(served.seen, cwd));
-            if let Some(Recorded::Call(call)) = self.session.events.get_mut(*place) {
+            if let Some(RecordedEvent::Call(call)) = self.session.events.get_mut(*place) {
                 call.op = served.op;
             }
         } else if !failed {
@@ -645,7 +646,7 @@ impl Reader {
         // The lines that were returned may be others than those that the call asked for.
         if let SeenContent::Part { content, .. } = &seen
             && let Some(first) = first_line(structured, &shown)
-            && let Some(Recorded::Call(call)) = self.session.events.get_mut(*place)
+            && let Some(RecordedEvent::Call(call)) = self.session.events.get_mut(*place)
             && call.range.map_or(1, |(asked, _)| asked) != first
         {
             call.range = Some((first, content.matches('\n').count() as u64 + 1));
@@ -815,14 +816,14 @@ impl Reader {
         let mut outside: HashSet<String> = HashSet::new();
         for event in &mut session.events {
             match event {
-                Recorded::Call(call) => {
+                RecordedEvent::Call(call) => {
                     let path = call.path.take();
                     call.path = path.as_ref().and_then(|path| roots.place(path));
                     if path.is_some() && call.path.is_none() {
                         outside.insert(call.id.clone());
                     }
                 }
-                Recorded::Result(result) => {
+                RecordedEvent::Result(result) => {
                     let mut seen = result.seen.load()?;
                     if let SeenContent::Listed(paths) = &mut seen {
                         let placed = paths.iter().filter_map(|path| roots.place(path));
@@ -841,14 +842,14 @@ impl Reader {
                     }
                     result.seen = self.spill.keep(seen);
                 }
-                Recorded::User { .. }
-                | Recorded::Api { .. }
-                | Recorded::Compact { .. }
-                | Recorded::Inherited { .. } => {}
+                RecordedEvent::User { .. }
+                | RecordedEvent::Api { .. }
+                | RecordedEvent::Compact { .. }
+                | RecordedEvent::Inherited { .. } => {}
             }
         }
         for event in &mut session.events {
-            if let Recorded::Call(call) = event
+            if let RecordedEvent::Call(call) = event
                 && outside.contains(&call.id)
             {
                 call.path = None;
@@ -1080,7 +1081,7 @@ mod tests {
     fn a_response_over_several_lines_counts_once_with_its_last_usage() {
         let session = traps();
         let apis = session.events.iter().filter_map(|event| match event {
-            Recorded::Api { usage, .. } => Some(*usage),
+            RecordedEvent::Api { usage, .. } => Some(*usage),
             _ => None,
         });
         let apis: Vec<_> = apis.collect();
@@ -1100,7 +1101,7 @@ mod tests {
     fn copied_history_counts_once_and_broken_lines_are_counted() {
         let session = traps();
         let users = session.events.iter();
-        let users = users.filter(|event| matches!(event, Recorded::User { .. }));
+        let users = users.filter(|event| matches!(event, RecordedEvent::User { .. }));
         assert_eq!(users.count(), 1);
         assert_eq!(session.unreadable_lines, 1);
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::testing::calls;
-use super::{ImportedSession, Recorded, claude_code};
+use super::{ImportedSession, RecordedEvent, claude_code};
 use session_traces::coverage::Coverage;
 use session_traces::{TraceOrigin, trace};
 use workloads::compile::{compared, compile};
@@ -662,7 +662,7 @@ fn twenty_thousand_listed_files_are_imported_in_time() {
     compile(Path::new("s"), &made).unwrap();
     // A debug build takes most of it to make 80 MB of filler; quadratic checks took minutes.
     assert!(began.elapsed() < std::time::Duration::from_secs(60));
-    assert!(session.events.iter().any(|event| matches!(event, Recorded::Call(_))));
+    assert!(session.events.iter().any(|event| matches!(event, RecordedEvent::Call(_))));
 }
 
 /// The events `user` and `api` of a session.
@@ -750,7 +750,7 @@ fn a_usage_of_absurd_numbers_is_bounded() {
         "id": "m1", "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}});
     let end = json!({"type": "result", "session_id": "s", "total_cost_usd": 1e300});
     let session = claude_code::read(&mut format!("{answer}\n{end}\n").as_bytes(), &mut []).unwrap();
-    let Some(Recorded::Api { usage, .. }) = session.events.first() else {
+    let Some(RecordedEvent::Api { usage, .. }) = session.events.first() else {
         panic!("{:?}", session.events);
     };
     assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_1h, usage.output), (1 << 50, 1 << 50, 1 << 50, 0));
@@ -815,13 +815,13 @@ fn a_result_before_its_call_is_its_result_and_one_without_a_call_is_counted() {
     assert_eq!(calls(&session), ["Read read a: one of 1 lines", "Read read b: two of 1 lines"]);
     assert_eq!(session.results_without_call, 1);
     let added = session.events.iter().filter_map(|event| match event {
-        Recorded::User { text, .. } => Some(text.load().unwrap()),
+        RecordedEvent::User { text, .. } => Some(text.load().unwrap()),
         _ => None,
     });
     assert_eq!(added.collect::<Vec<_>>(), ["some text of a lost call"]);
     let kinds = session.events.iter().filter_map(|event| match event {
-        Recorded::Call(call) => Some(format!("call {}", call.id)),
-        Recorded::Result(result) => Some(format!("result {}", result.id)),
+        RecordedEvent::Call(call) => Some(format!("call {}", call.id)),
+        RecordedEvent::Result(result) => Some(format!("result {}", result.id)),
         _ => None,
     });
     assert_eq!(kinds.collect::<Vec<_>>(), ["call t1", "result t1", "call t2", "result t2"]);
@@ -967,7 +967,7 @@ fn the_text_of_an_answer_without_blocks_counts() {
     let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": "Some text."}});
     let session = Session::of_lines(&[line.clone(), line]).imported();
     let texts = session.events.iter().filter_map(|event| match event {
-        Recorded::Api { text, .. } => Some(text.load().unwrap()),
+        RecordedEvent::Api { text, .. } => Some(text.load().unwrap()),
         _ => None,
     });
     assert_eq!(texts.collect::<Vec<_>>(), ["Some text."]);

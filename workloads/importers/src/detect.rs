@@ -186,9 +186,9 @@ enum Level {
 }
 
 /// Known files that cannot be imported: how to recognise them, their description, and advice.
-type Known = (fn(&Head) -> bool, &'static str, &'static str);
+type KnownFormat = (fn(&Head) -> bool, &'static str, &'static str);
 
-const KNOWN: &[Known] = &[
+const KNOWN: &[KnownFormat] = &[
     (
         |head| head.text.starts_with("SQLite format 3"),
         "an SQLite database, as OpenCode, Cursor, Goose and others use for sessions",

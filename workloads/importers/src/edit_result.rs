@@ -2,7 +2,7 @@
 
 use super::Hunk;
 use shell::Replacement;
-use shell::file_text::{Numbered, numbered};
+use shell::file_text::{NumberedLines, numbered};
 
 /// Lines that editors show before a change.
 const LINES_BEFORE: usize = 4;
@@ -72,14 +72,14 @@ fn ranges(line: &str) -> Option<((u64, u64), (u64, u64))> {
 }
 
 /// The numbered lines around a change, after it.
-fn snippet(shown: &str) -> Option<Numbered<'_>> {
+fn snippet(shown: &str) -> Option<NumberedLines<'_>> {
     let head: String = shown.chars().take(1000).collect();
     let is_snippet = head.contains("a snippet of") && !shown.contains("<response clipped>");
     numbered(shown).filter(|lines| is_snippet && lines.is_certain)
 }
 
 /// The lines that a replacement changed, among those that its result shows.
-fn hunk_of_replacement(snippet: &Numbered<'_>, one: &Replacement) -> Option<Hunk> {
+fn hunk_of_replacement(snippet: &NumberedLines<'_>, one: &Replacement) -> Option<Hunk> {
     // Whole lines are replaced as lines.
     let (old, new) = match (one.old.strip_suffix('\n'), one.new.strip_suffix('\n')) {
         (Some(old), Some(new)) => (old, new),
@@ -131,7 +131,7 @@ pub(super) fn insertion(shown: &str, after: u64, text: &str, is_of_lines: bool) 
 }
 
 /// A hunk that adds `count` shown lines from the index `first` on in place of the removed ones. All other lines are around it.
-fn hunk(snippet: &Numbered<'_>, first: usize, count: usize, removed: impl Iterator<Item = String>) -> Hunk {
+fn hunk(snippet: &NumberedLines<'_>, first: usize, count: usize, removed: impl Iterator<Item = String>) -> Hunk {
     let marked =
         |mark: char, from: usize, to: usize| snippet.lines[from..to].iter().map(move |line| format!("{mark}{line}"));
     let added = marked('+', first, first + count);

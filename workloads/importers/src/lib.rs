@@ -47,7 +47,7 @@ use std::io::BufRead;
 
 use serde_json::Value;
 use session_traces::{
-    CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
+    CopiedHistory, Hunk, ImportedSession, RecordedCall, RecordedEvent, RecordedResult, ReportedTotal, SeenContent,
     UnplacedUsage,
 };
 use workloads::trace::Op;

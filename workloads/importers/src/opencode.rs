@@ -183,10 +183,10 @@ fn usage(tokens: &Value) -> TokenUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recorded;
+    use crate::RecordedEvent;
     use crate::testing::{calls, imported, stated, usages};
     use serde_json::json;
-    use workloads::trace::Known;
+    use workloads::trace::ContentKnowledge;
 
     #[test]
     fn a_part_is_at_the_numbers_before_its_lines() {
@@ -231,7 +231,7 @@ mod tests {
         let files: Vec<&str> = trace.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["src/Makefile", "src/lib/a.txt", "src/lib/b.txt"]);
         let read = trace.files[1].content.clone();
-        assert_eq!((trace.files[1].known, read.bytes, read.lines), (Known::Full, 8, 2));
+        assert_eq!((trace.files[1].known, read.bytes, read.lines), (ContentKnowledge::Full, 8, 2));
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         );
         assert_eq!(usages(&session), ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]);
         assert_eq!(stated(&session), Some(0.75), "the cost of the message is that of its steps");
-        let answers = session.events.iter().filter(|event| matches!(event, Recorded::Api { .. }));
+        let answers = session.events.iter().filter(|event| matches!(event, RecordedEvent::Api { .. }));
         assert_eq!(answers.count(), 2, "a step is one call of the model");
         let events: Vec<Value> = ["step_start", "tool_use", "step_finish"]
             .into_iter()

@@ -13,8 +13,8 @@ use super::json::stated_dollars;
 use super::records::Damage;
 use super::tools::{self, Meaning};
 use super::{
-    Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
-    UnplacedUsage,
+    Clock, CopiedHistory, Hunk, ImportedSession, RecordedCall, RecordedEvent, RecordedResult, ReportedTotal,
+    SeenContent, UnplacedUsage,
 };
 use session_traces::names::SessionNames;
 use session_traces::roots::{Roots, common_directory};
@@ -58,7 +58,7 @@ pub(super) struct Recorder {
 }
 
 enum Item {
-    Event(Recorded),
+    Event(RecordedEvent),
     Call(RawCall),
     /// A result, with the identity of its call, or with `None` if no call is known.
     Result {
@@ -200,7 +200,8 @@ impl Recorder {
             self.session.model = model.to_owned();
         }
         self.model = self.names.shared(model);
-        if let Some(Item::Event(Recorded::Api { model: of, .. })) = self.open.and_then(|open| self.items.get_mut(open))
+        if let Some(Item::Event(RecordedEvent::Api { model: of, .. })) =
+            self.open.and_then(|open| self.items.get_mut(open))
             && of.is_empty()
         {
             *of = Arc::clone(&self.model);
@@ -231,7 +232,7 @@ impl Recorder {
         self.end_answer();
         if *self.lane == *MAIN_LANE && !text.is_empty() {
             let text = self.spill.keep(text.to_owned());
-            self.items.push(Item::Event(Recorded::User { text, by_client: false, images: 0 }));
+            self.items.push(Item::Event(RecordedEvent::User { text, by_client: false, images: 0 }));
         }
     }
 
@@ -244,7 +245,7 @@ impl Recorder {
         self.open = Some(self.items.len());
         self.last = self.open;
         self.answers += 1;
-        self.items.push(Item::Event(Recorded::Api {
+        self.items.push(Item::Event(RecordedEvent::Api {
             at: self.at,
             usage: TokenUsage::default(),
             model: Arc::clone(&self.model),
@@ -276,7 +277,7 @@ impl Recorder {
         }
         self.continue_answer();
         let open = self.open.and_then(|open| self.items.get_mut(open));
-        if let Some(Item::Event(Recorded::Api { text, thinking, .. })) = open {
+        if let Some(Item::Event(RecordedEvent::Api { text, thinking, .. })) = open {
             text.append(more, &mut self.spill);
             thinking.append(more_thinking, &mut self.spill);
         }
@@ -290,7 +291,7 @@ impl Recorder {
         }
         self.continue_answer();
         let open = self.open.and_then(|open| self.items.get_mut(open));
-        if let Some(Item::Event(Recorded::Api { thinking_bytes, .. })) = open {
+        if let Some(Item::Event(RecordedEvent::Api { thinking_bytes, .. })) = open {
             *thinking_bytes += signed_bytes(signature.len() as u64);
         }
     }
@@ -300,14 +301,16 @@ impl Recorder {
         if reported == TokenUsage::default() {
             return;
         }
-        let unreported =
-            |item: &Item| matches!(item, Item::Event(Recorded::Api { usage, .. }) if *usage == TokenUsage::default());
+        let unreported = |item: &Item| match item {
+            Item::Event(RecordedEvent::Api { usage, .. }) => *usage == TokenUsage::default(),
+            _ => false,
+        };
         let last = self.last.filter(|last| self.items.get(*last).is_some_and(unreported));
         if last.is_none() {
             self.answer();
         }
         let last = self.last.and_then(|last| self.items.get_mut(last));
-        if let Some(Item::Event(Recorded::Api { usage, .. })) = last {
+        if let Some(Item::Event(RecordedEvent::Api { usage, .. })) = last {
             *usage = reported;
         }
     }
@@ -435,7 +438,7 @@ impl Recorder {
     /// A compaction of the context.
     pub(super) fn compact(&mut self, pre_tok: u64) {
         self.end_answer();
-        self.items.push(Item::Event(Recorded::Compact { pre_tok }));
+        self.items.push(Item::Event(RecordedEvent::Compact { pre_tok }));
     }
 
     /// Counts lines that could not be read, or only after a repair.
@@ -472,7 +475,7 @@ impl Recorder {
         }
         let items = std::mem::take(&mut self.items);
         if self.inherited > 0 {
-            self.session.events.push(Recorded::Inherited { tokens: self.inherited });
+            self.session.events.push(RecordedEvent::Inherited { tokens: self.inherited });
         }
         if let Err(error) = self.place(items) {
             self.session.lost = Some(error);
@@ -583,7 +586,7 @@ impl Recorder {
                         ShellCommand { line, cwd: from, platform }
                     });
                     let id = call.id.clone();
-                    session.events.push(Recorded::Call(RecordedCall {
+                    session.events.push(RecordedEvent::Call(RecordedCall {
                         path,
                         range: meaning.range,
                         recursive: meaning.recursive,
@@ -613,7 +616,7 @@ impl Recorder {
                     session.results_without_call += 1;
                     if is_main && self.has_model {
                         let text = answer.shown;
-                        session.events.push(Recorded::User { text, by_client: true, images: 0 });
+                        session.events.push(RecordedEvent::User { text, by_client: true, images: 0 });
                     }
                 }
             }
@@ -628,8 +631,8 @@ fn finished(
     err: Option<CallError>,
     shown: SpilledValue<String>,
     seen: SpilledValue<SeenContent>,
-) -> Recorded {
-    Recorded::Result(RecordedResult { id, err, shown, seen, is_unfinished: false })
+) -> RecordedEvent {
+    RecordedEvent::Result(RecordedResult { id, err, shown, seen, is_unfinished: false })
 }
 
 /// What a call did, by its result; and its arguments.

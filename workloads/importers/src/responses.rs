@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(usages(&session), ["gpt-5.5 60+40 7", "gpt-5.5 100+40 7"]);
             assert_eq!(session.system.as_deref(), Some("Be short."));
             let users = session.events.iter();
-            let users = users.filter(|event| matches!(event, super::super::Recorded::User { .. }));
+            let users = users.filter(|event| matches!(event, super::super::RecordedEvent::User { .. }));
             assert_eq!(users.count(), 1, "{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! Shows what an importer made of a fixture.
 
 use super::detect::read;
-use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use super::{ImportedSession, RecordedCall, RecordedEvent, RecordedResult, SeenContent};
 use session_traces::coverage::Coverage;
 use session_traces::{Blobs, TraceOrigin, trace};
 use shell::ShellCommand;
@@ -108,7 +108,7 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
 /// The usage of each answer that reports it: model, uncached + read + written, output.
 pub(super) fn usages(session: &ImportedSession) -> Vec<String> {
     let all = session.events.iter().filter_map(|event| match event {
-        Recorded::Api { usage, model, .. } if *usage != Default::default() => Some((usage, model)),
+        RecordedEvent::Api { usage, model, .. } if *usage != Default::default() => Some((usage, model)),
         _ => None,
     });
     all.map(|(usage, model)| used(model, usage)).collect()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::SeenContent;
 use super::edit_result;
 use session_traces::PATH_ARGUMENTS;
-use shell::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
+use shell::file_text::{NumberedLines, WINDOW_HEADER, is_cut, numbered, stated_total};
 use shell::path::is_absolute;
 use shell::{Platform, Replacement};
 use workloads::trace::{CallError, Op};
@@ -286,7 +286,7 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
         return (SeenContent::Nothing, None);
     }
     let path = path.to_owned();
-    let Some(Numbered { first, lines, .. }) = numbered else {
+    let Some(NumberedLines { first, lines, .. }) = numbered else {
         // Without numbers, only a whole file can be recognised.
         let seen = match range {
             None => SeenContent::Whole { path, content: shown.to_owned() },

@@ -6,7 +6,7 @@ use super::claude_code;
 use session_traces::{Blobs, TraceOrigin, trace};
 use workloads::compile::compile;
 use workloads::script::CallKind;
-use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource, Why};
+use workloads::trace::{ChangeCause, ContentKnowledge, Event, Fidelity, Trace, TraceSource};
 
 fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
     let session =
@@ -42,8 +42,8 @@ fn files_are_there_as_they_were_first_seen() {
     let files = trace.files.iter();
     let files = files.map(|file| (file.path.as_str(), file.known, file.content.bytes));
     // A search named docs/a.md, then a read showed two of its three lines of 8 bytes.
-    let partial = ("docs/a.md", Known::Partial, 26);
-    let expected = [partial, ("src/main.go", Known::Full, 29)];
+    let partial = ("docs/a.md", ContentKnowledge::Partial, 26);
+    let expected = [partial, ("src/main.go", ContentKnowledge::Full, 29)];
     assert_eq!(files.collect::<Vec<_>>(), expected);
 }
 
@@ -58,7 +58,7 @@ fn a_change_from_outside_is_inferred_from_the_next_known_state() {
         panic!("{:?}", trace.events);
     };
     assert_eq!(change.path.as_str(), "src/main.go");
-    assert_eq!(change.why, Why::Exec);
+    assert_eq!(change.why, ChangeCause::Exec);
     let content = &blobs[&change.content.as_ref().unwrap().sha256];
     assert_eq!(content, b"package main\n\nfunc main() {\n}\n");
 }

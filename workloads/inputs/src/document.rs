@@ -172,10 +172,10 @@ impl Document {
 
 /// A document that is not what was expected: where, and why.
 #[derive(Debug)]
-pub struct Mismatch(Box<Located>);
+pub struct Mismatch(Box<LocatedError>);
 
 #[derive(Debug)]
-struct Located {
+struct LocatedError {
     message: String,
     /// The innermost step first.
     path: Vec<OwnedStep>,
@@ -232,6 +232,6 @@ impl std::error::Error for Mismatch {}
 
 impl Error for Mismatch {
     fn custom<T: Display>(message: T) -> Self {
-        Self(Box::new(Located { message: message.to_string(), path: Vec::new() }))
+        Self(Box::new(LocatedError { message: message.to_string(), path: Vec::new() }))
     }
 }

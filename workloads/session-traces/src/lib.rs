@@ -41,7 +41,7 @@ pub struct ImportedSession {
     /// Whether the system prompt is the whole prompt before the first message: the agent sends no tool schemas.
     pub is_whole_prompt: bool,
     /// The events, in order.
-    pub events: Vec<Recorded>,
+    pub events: Vec<RecordedEvent>,
     /// Number of lines of the source that could not be parsed.
     pub unreadable_lines: u64,
     /// Lines of the source that were read after a repair.
@@ -102,7 +102,7 @@ pub struct UnplacedUsage {
 
 /// A recorded event.
 #[derive(Clone, Debug)]
-pub enum Recorded {
+pub enum RecordedEvent {
     /// A message of the user, or text that the client adds.
     User {
         /// The text.
@@ -398,12 +398,12 @@ impl ImportedSession {
             .events
             .iter()
             .filter_map(|event| match event {
-                Recorded::Call(call) if call.op == Op::Read => Some(call.id.as_str()),
+                RecordedEvent::Call(call) if call.op == Op::Read => Some(call.id.as_str()),
                 _ => None,
             })
             .collect();
         let shown = self.events.iter().filter_map(|event| match event {
-            Recorded::Result(result) if reads.contains(result.id.as_str()) => Some(&result.shown),
+            RecordedEvent::Result(result) if reads.contains(result.id.as_str()) => Some(&result.shown),
             _ => None,
         });
         let mut marks = shown.filter_map(|shown| {
@@ -417,7 +417,7 @@ impl ImportedSession {
     /// The calls, in order.
     pub fn calls(&self) -> impl Iterator<Item = &RecordedCall> {
         self.events.iter().filter_map(|event| match event {
-            Recorded::Call(call) => Some(call),
+            RecordedEvent::Call(call) => Some(call),
             _ => None,
         })
     }
@@ -425,7 +425,7 @@ impl ImportedSession {
     /// The results, in order.
     pub fn results(&self) -> impl Iterator<Item = &RecordedResult> {
         self.events.iter().filter_map(|event| match event {
-            Recorded::Result(result) => Some(result),
+            RecordedEvent::Result(result) => Some(result),
             _ => None,
         })
     }

@@ -14,13 +14,13 @@ use super::placement::{Places, applied, best_places, has_tabs, places, places_el
 use super::roots::Roots;
 use super::sketch::{Sketch, has_lines, line_count, lines_of, newlines, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
-use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use super::{Hunk, ImportedSession, RecordedCall, RecordedEvent, RecordedResult, SeenContent};
 use shell::{LineEdit, PatchChunk, ProgramClass, Replacement, ShellStep, ShellWork, ShownText, patch, programs};
 use workloads::path::WorkspacePath;
 use workloads::trace::{
-    Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity, FileStep, InitialFile,
-    Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall, TraceContent, TraceHead, TraceSource, UsageSource,
-    User, VERSION, Why,
+    Api, CAUSE, CallError, CallResult, ChangeCause, Compact, ContentKnowledge, Effect, End, Event, External, Extra,
+    Fidelity, FileStep, InitialFile, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall, TraceContent, TraceHead,
+    TraceSource, UsageSource, User, VERSION,
 };
 
 /// The depth up to which arguments can certainly be parsed, so that their text is what they are.
@@ -90,7 +90,7 @@ pub struct TraceStream<'a> {
     provenance: &'a TraceOrigin,
     fidelity: Fidelity,
     /// What of the session is not in the trace yet, with its tokens.
-    rest: std::iter::Zip<std::slice::Iter<'a, Recorded>, std::vec::IntoIter<RecordedTokens>>,
+    rest: std::iter::Zip<std::slice::Iter<'a, RecordedEvent>, std::vec::IntoIter<RecordedTokens>>,
     writer: Writer<'a>,
     is_at_end: bool,
 }
@@ -125,7 +125,7 @@ impl<'a> TraceStream<'a> {
             apis: 0,
             last_answered: None,
             last_exec: None,
-            seen: Seen::default(),
+            seen: MatchCounts::default(),
             evidence: HashMap::new(),
         };
         // Neither needs the other, and both read all texts.
@@ -224,16 +224,16 @@ struct RecordedTokens {
 }
 
 impl RecordedTokens {
-    fn of(recorded: &Recorded) -> Result<Self, String> {
+    fn of(recorded: &RecordedEvent) -> Result<Self, String> {
         let text = match recorded {
-            Recorded::User { text, .. } => tokens::count(&text.load()?),
-            Recorded::Api { text, thinking, .. } => {
+            RecordedEvent::User { text, .. } => tokens::count(&text.load()?),
+            RecordedEvent::Api { text, thinking, .. } => {
                 let thinking = tokens::count(&thinking.load()?);
                 return Ok(Self { text: tokens::count(&text.load()?), thinking });
             }
-            Recorded::Call(call) => call_tokens(call)?,
-            Recorded::Result(result) => tokens::count(&result.shown.load()?),
-            Recorded::Compact { .. } | Recorded::Inherited { .. } => 0,
+            RecordedEvent::Call(call) => call_tokens(call)?,
+            RecordedEvent::Result(result) => tokens::count(&result.shown.load()?),
+            RecordedEvent::Compact { .. } | RecordedEvent::Inherited { .. } => 0,
         };
         Ok(Self { text, thinking: 0 })
     }
@@ -263,7 +263,7 @@ struct Survey {
 
 /// How many of the bytes that the session shows are in the trace, byte for byte.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct MatchCounts {
     /// Bytes that reads showed.
     read_bytes: u64,
     /// Those of them that the trace's file has at their place when it is read, without a change from outside.
@@ -305,7 +305,7 @@ impl FileState {
 type Undo = Vec<(String, Option<FileState>)>;
 
 /// The replay of a call.
-enum Replayed {
+enum CallReplay {
     /// The call's operation on this file or directory, with this change.
     Path(String, Option<Effect>),
     /// File operations of a shell command.
@@ -353,8 +353,8 @@ struct Writer<'a> {
     model: &'a str,
     apis: u64,
     last_answered: Option<u64>,
-    last_exec: Option<Why>,
-    seen: Seen,
+    last_exec: Option<ChangeCause>,
+    seen: MatchCounts,
     /// What the recording tells of the lines of files, by original path.
     evidence: HashMap<String, Evidence>,
 }
@@ -440,12 +440,12 @@ impl<'a> Writer<'a> {
         let mut sketched = 0;
         for recorded in &session.events {
             match recorded {
-                Recorded::Call(call) => {
+                RecordedEvent::Call(call) => {
                     calls.insert(call.id.as_str(), (call, self.are_answered.len()));
                     self.are_answered.push(false);
                     self.works.push(None);
                 }
-                Recorded::Result(result) => {
+                RecordedEvent::Result(result) => {
                     let Some(&(call, number)) = calls.get(result.id.as_str()) else {
                         continue;
                     };
@@ -505,7 +505,7 @@ impl<'a> Writer<'a> {
                 }
                 (original, _) => self.disguise.content(original.as_deref().unwrap_or_default()),
             };
-            let known = if is_exact { Known::Full } else { Known::Partial };
+            let known = if is_exact { ContentKnowledge::Full } else { ContentKnowledge::Partial };
             let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
                 continue;
             };
@@ -599,15 +599,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn event(&mut self, recorded: &'a Recorded, tokens: RecordedTokens) -> Result<(), String> {
+    fn event(&mut self, recorded: &'a RecordedEvent, tokens: RecordedTokens) -> Result<(), String> {
         match recorded {
-            Recorded::User { by_client, images, .. } => {
+            RecordedEvent::User { by_client, images, .. } => {
                 let turn = self.turns;
                 self.turns += u64::from(!by_client);
                 let tok = tokens.text + images * IMAGE_TOKENS;
                 self.events.push_back(Event::User(User { turn, tok, by_client: *by_client }));
             }
-            Recorded::Api { at, usage, lane, thinking_bytes, model, .. } => {
+            RecordedEvent::Api { at, usage, lane, thinking_bytes, model, .. } => {
                 let k = self.apis;
                 self.apis += 1;
                 let lane = self.disguise.lane(lane);
@@ -625,14 +625,14 @@ impl<'a> Writer<'a> {
                     },
                 }));
             }
-            Recorded::Inherited { tokens } => {
+            RecordedEvent::Inherited { tokens } => {
                 let tok = (*tokens as f64 / tokens::factor(self.model).per_o200k).round() as u64;
                 self.events.push_back(Event::User(User { turn: self.turns, tok, by_client: true }));
             }
-            Recorded::Compact { pre_tok } => {
+            RecordedEvent::Compact { pre_tok } => {
                 self.events.push_back(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
             }
-            Recorded::Call(call) => {
+            RecordedEvent::Call(call) => {
                 let index = self.recorded_calls as u64;
                 let place = self.taken + self.events.len();
                 let mut record = self.call_record(call, index, tokens.text)?;
@@ -650,7 +650,7 @@ impl<'a> Writer<'a> {
                 let open = OpenCall { call, index, place };
                 self.calls.insert(&call.id, open);
             }
-            Recorded::Result(result) => self.result(result, tokens.text)?,
+            RecordedEvent::Result(result) => self.result(result, tokens.text)?,
         }
         Ok(())
     }
@@ -726,22 +726,22 @@ impl<'a> Writer<'a> {
             self.seen.edits += 1;
         }
         match call.op {
-            Op::Exec => self.last_exec = Some(Why::Exec),
-            Op::Vcs => self.last_exec = Some(Why::Vcs),
+            Op::Exec => self.last_exec = Some(ChangeCause::Exec),
+            Op::Vcs => self.last_exec = Some(ChangeCause::Vcs),
             _ => {}
         }
         let shown = match &replayed {
-            Ok(Replayed::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
+            Ok(CallReplay::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
             _ => None,
         };
         self.open.remove(&place);
         if let Some(call) = self.call_event(place) {
             match replayed {
-                Ok(Replayed::Path(_, effect)) => {
+                Ok(CallReplay::Path(_, effect)) => {
                     call.path = shown;
                     call.effect = effect;
                 }
-                Ok(Replayed::Steps { steps, is_model }) => {
+                Ok(CallReplay::Steps { steps, is_model }) => {
                     call.steps = steps;
                     call.is_model = is_model;
                 }
@@ -783,7 +783,7 @@ impl<'a> Writer<'a> {
         result: &RecordedResult,
         seen: &SeenContent,
         record: &mut CallResult,
-    ) -> Result<Replayed, &'static str> {
+    ) -> Result<CallReplay, &'static str> {
         // A state that the trace does not follow would make a later call wrong: what speaks against the call comes first.
         if seen.contradicts(call) {
             return Err("a result of another file than the call's");
@@ -822,7 +822,7 @@ impl<'a> Writer<'a> {
             return Err(NOT_SHOWN);
         }
         self.can_be_replayed(path, call.op, result.err)?;
-        Ok(Replayed::Path(path.clone(), effect))
+        Ok(CallReplay::Path(path.clone(), effect))
     }
 
     /// Follows what a result shows. Returns the call's change of its file.
@@ -1105,7 +1105,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The steps of a shell command. If one of them cannot be replayed, none is, and the files stay as they are.
-    fn shell_steps(&mut self, work: &ShellWork) -> Result<Replayed, &'static str> {
+    fn shell_steps(&mut self, work: &ShellWork) -> Result<CallReplay, &'static str> {
         if let Some(why) = work.uncertain {
             return Err(why);
         }
@@ -1147,7 +1147,7 @@ impl<'a> Writer<'a> {
         self.part(&shown.path, first, &shown.text, shown.total_lines());
     }
 
-    fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<Replayed, &'static str> {
+    fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<CallReplay, &'static str> {
         let mut steps = Vec::new();
         for step in &work.steps {
             self.shell_step(step, &mut steps, undo)?;
@@ -1168,7 +1168,7 @@ impl<'a> Writer<'a> {
         let is_model = !work.programs.is_empty();
         // Most commands have one step, and a list that grows takes the room of four.
         steps.shrink_to_fit();
-        Ok(Replayed::Steps { steps, is_model })
+        Ok(CallReplay::Steps { steps, is_model })
     }
 
     fn shell_step(&mut self, step: &ShellStep, steps: &mut Vec<FileStep>, undo: &mut Undo) -> Result<(), &'static str> {
@@ -1505,7 +1505,7 @@ impl<'a> Writer<'a> {
             after: self.last_answered,
             path,
             content,
-            why: self.last_exec.unwrap_or(Why::Unknown),
+            why: self.last_exec.unwrap_or(ChangeCause::Unknown),
         }));
     }
 

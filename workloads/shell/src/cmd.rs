@@ -1,6 +1,6 @@
 //! Commands of Windows' `cmd.exe`. PowerShell has aliases of most of their names, and they work on files in the same way.
 
-use super::powershell::{Certain, Simple, Word, Words, after_sink, performed};
+use super::powershell::{CertainResult, SimpleCommand, Word, Words, after_sink, performed};
 use super::programs::lists;
 use super::steps::{ShellCommand, ShellWork};
 use super::words::Joint;
@@ -14,7 +14,7 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
     performed(commands, &command.cwd, output, ok)
 }
 
-fn split(line: &str) -> Certain<Vec<Simple>> {
+fn split(line: &str) -> CertainResult<Vec<SimpleCommand>> {
     let mut words = Words::new(line)?;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
@@ -57,12 +57,12 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
 }
 
 /// The command of PowerShell that does the same: without switches, and with its paths in one word.
-fn translated(simple: Simple) -> Certain<Simple> {
-    let Simple { mut words, joint, .. } = simple;
+fn translated(simple: SimpleCommand) -> CertainResult<SimpleCommand> {
+    let SimpleCommand { mut words, joint, .. } = simple;
     let name = words.first().map_or(String::new(), |word| word.text.to_lowercase());
     let takes_paths = lists(WITH_PATHS, &name);
     if !takes_paths && !lists("cd chdir pushd copy move ren", &name) {
-        return Ok(Simple { words, ..Simple::new(joint) });
+        return Ok(SimpleCommand { words, ..SimpleCommand::new(joint) });
     }
     let is_switch = |word: &Word| word.text.starts_with('/') && !word.is_quoted;
     let is_tree = name == "dir" && words.iter().any(|word| is_switch(word) && word.text.eq_ignore_ascii_case("/s"));
@@ -83,5 +83,5 @@ fn translated(simple: Simple) -> Certain<Simple> {
     if is_tree {
         words.push(Word { text: "-recurse".to_owned(), ..Word::default() });
     }
-    Ok(Simple { words, ..Simple::new(joint) })
+    Ok(SimpleCommand { words, ..SimpleCommand::new(joint) })
 }

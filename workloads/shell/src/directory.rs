@@ -1,7 +1,7 @@
 //! The directory of a shell that stays open between the calls of an agent.
 
 use super::programs::lists;
-use super::words::{Expansion, Joint, RedirectionKind, Simple, split};
+use super::words::{Expansion, Joint, RedirectionKind, SimpleCommand, split};
 use super::{Platform, ShellCommand};
 
 /// The place of a directory that is not certain. It is in no root.
@@ -102,11 +102,11 @@ fn directory_after(command: &ShellCommand, output: &str, ok: bool) -> Option<Str
         if !lists(MOVES, program) {
             continue;
         }
-        let is_last_resort = |simple: &Simple| {
+        let is_last_resort = |simple: &SimpleCommand| {
             let word = simple.words.first();
             simple.joint == Joint::Or && word.is_none_or(|word| !lists("exit return", &word.text))
         };
-        let is_and = |simple: &Simple| matches!(simple.joint, Joint::And | Joint::Pipe);
+        let is_and = |simple: &SimpleCommand| matches!(simple.joint, Joint::And | Joint::Pipe);
         let has_run = match simple.joint {
             Joint::Sequence => true,
             // The status is known of the whole line.

@@ -47,7 +47,7 @@ pub fn stated_total(shown: &str) -> Option<u64> {
 }
 
 /// Lines that were shown with numbers before them.
-pub struct Numbered<'a> {
+pub struct NumberedLines<'a> {
     /// The number of the first one.
     pub first: u64,
     /// The lines without numbers.
@@ -63,7 +63,7 @@ pub const WINDOW_HEADER: &str = "[File: ";
 const FRAME_LINES: usize = 6;
 
 /// Keeps the longer run of numbered lines.
-fn keep_longer<'a>(run: Option<(&'a str, Numbered<'a>)>, best: &mut Option<(&'a str, Numbered<'a>)>) {
+fn keep_longer<'a>(run: Option<(&'a str, NumberedLines<'a>)>, best: &mut Option<(&'a str, NumberedLines<'a>)>) {
     if let Some((_, run_lines)) = &run
         && best.as_ref().is_none_or(|(_, known)| known.lines.len() < run_lines.lines.len())
     {
@@ -72,9 +72,9 @@ fn keep_longer<'a>(run: Option<(&'a str, Numbered<'a>)>, best: &mut Option<(&'a 
 }
 
 /// The longest run of lines that begin with rising numbers.
-pub fn numbered(shown: &str) -> Option<Numbered<'_>> {
-    let mut best: Option<(&str, Numbered<'_>)> = None;
-    let mut run: Option<(&str, Numbered<'_>)> = None;
+pub fn numbered(shown: &str) -> Option<NumberedLines<'_>> {
+    let mut best: Option<(&str, NumberedLines<'_>)> = None;
+    let mut run: Option<(&str, NumberedLines<'_>)> = None;
     let mut count = 0;
     for line in shown.lines().map(|line| line.trim_end_matches('\r')) {
         count += 1;
@@ -91,7 +91,7 @@ pub fn numbered(shown: &str) -> Option<Numbered<'_>> {
         run = found.map(|(first, separator, text)| {
             let is_certain = matches!(separator, "\t" | "→" | "| " | " | " | "|");
             let lines = vec![text];
-            (separator, Numbered { first, lines, is_certain })
+            (separator, NumberedLines { first, lines, is_certain })
         });
     }
     keep_longer(run, &mut best);

@@ -8,7 +8,9 @@ use super::programs::lists;
 use super::sed;
 use super::shown::{counted, shown};
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
-use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split, without_wrappers};
+use super::words::{
+    Expansion, Joint, Redirection, RedirectionKind, SimpleCommand, Word, assignment, split, without_wrappers,
+};
 use crate::phrases::Phrases;
 
 /// The longest command that is parsed, in bytes.
@@ -100,7 +102,7 @@ static FAILURES: Phrases = Phrases::new(&[
     "fatal: not a git repository",
 ]);
 
-type Certain<T> = Result<T, &'static str>;
+type CertainResult<T> = Result<T, &'static str>;
 
 const UNKNOWN_OPTIONS: &str = "options of a program that are not known";
 
@@ -144,7 +146,7 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
     if ok && let ([ShellStep::Read(path)], []) = (&reader.work.steps[..], &reader.work.programs[..]) {
         let path = path.clone();
         let all = split(&command.line).unwrap_or_default();
-        let printing: Vec<&Simple> = all.iter().skip_while(|simple| goes(simple)).collect();
+        let printing: Vec<&SimpleCommand> = all.iter().skip_while(|simple| goes(simple)).collect();
         reader.work.shown = shown(&printing, &path, output);
         reader.work.listed.extend(counted(&printing, output).map(|bytes| (path, Some(bytes))));
     }
@@ -183,7 +185,7 @@ struct Reader {
 
 impl Reader {
     /// Adds the effects of a line. `is_strict`: whether the shell ends with the first failure.
-    fn line(&mut self, line: &str, report: Report, is_strict: bool, depth: usize) -> Certain<()> {
+    fn line(&mut self, line: &str, report: Report, is_strict: bool, depth: usize) -> CertainResult<()> {
         if line.len() > LONGEST || depth > DEEPEST {
             return Err("a command of extreme size");
         }
@@ -232,12 +234,12 @@ impl Reader {
 
     fn simple(
         &mut self,
-        simple: &Simple,
+        simple: &SimpleCommand,
         next: Option<Joint>,
         report: Report,
         outcome: Outcome,
         depth: usize,
-    ) -> Certain<()> {
+    ) -> CertainResult<()> {
         let is_piped = simple.joint == Joint::Pipe;
         if goes(simple) && (is_piped || next == Some(Joint::Pipe)) {
             // The parts of a pipe have directories of their own, in most shells.
@@ -314,7 +316,7 @@ impl Reader {
         (is_fed, has_files): (bool, bool),
         standard_input: Option<String>,
         (report, depth): (Report, usize),
-    ) -> Certain<Option<String>> {
+    ) -> CertainResult<Option<String>> {
         let Some((first, rest)) = words.split_first() else {
             return Ok(None);
         };
@@ -519,7 +521,7 @@ impl Reader {
         Ok(None)
     }
 
-    fn list(&mut self, rest: &[Word]) -> Certain<()> {
+    fn list(&mut self, rest: &[Word]) -> CertainResult<()> {
         let flags = flags(rest);
         let paths = self.files_or_here(&operands(rest, "-I -w --color"))?;
         let (is_tree, attributes) = (flags.contains('R'), flags.contains(['l', 's']));
@@ -537,7 +539,7 @@ impl Reader {
         Ok(())
     }
 
-    fn find(&mut self, rest: &[Word]) -> Certain<()> {
+    fn find(&mut self, rest: &[Word]) -> CertainResult<()> {
         let acts = "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fls -fprintf";
         if rest.iter().any(|word| lists(acts, &word.text)) {
             return Err("a program that find runs");
@@ -554,7 +556,7 @@ impl Reader {
         Ok(())
     }
 
-    fn grep(&mut self, name: &str, rest: &[Word], is_fed: bool) -> Certain<()> {
+    fn grep(&mut self, name: &str, rest: &[Word], is_fed: bool) -> CertainResult<()> {
         let valued = "-e -f -m -A -B -C -g -t -T --include --exclude --exclude-dir --glob --type --regexp --max-count \
             --context -d -D";
         if rest.iter().any(|word| word.text.starts_with("--pre")) {
@@ -599,7 +601,7 @@ impl Reader {
     }
 
     /// `cp` and `mv`.
-    fn transfer(&mut self, is_move: bool, rest: &[Word]) -> Certain<()> {
+    fn transfer(&mut self, is_move: bool, rest: &[Word]) -> CertainResult<()> {
         let is_known = match is_move {
             true => has_only(rest, "fv", "--force --verbose", ""),
             false => has_only(
@@ -634,7 +636,7 @@ impl Reader {
         Ok(())
     }
 
-    fn sed(&mut self, rest: &[Word], is_fed: bool) -> Certain<()> {
+    fn sed(&mut self, rest: &[Word], is_fed: bool) -> CertainResult<()> {
         let mut call = SedCall::new(rest)?;
         if call.scripts.is_empty() && !call.operands.is_empty() {
             call.scripts.push(call.operands.remove(0).clone());
@@ -680,7 +682,7 @@ impl Reader {
         }
     }
 
-    fn plain(&self, word: &Word) -> Certain<String> {
+    fn plain(&self, word: &Word) -> CertainResult<String> {
         match word.expansion {
             Expansion::Plain => Ok(word.text.clone()),
             Expansion::Pattern => Err("a pattern of file names"),
@@ -689,13 +691,13 @@ impl Reader {
     }
 
     /// The absolute path of a word; `None` for standard input and devices.
-    fn file(&self, word: &Word) -> Certain<Option<String>> {
+    fn file(&self, word: &Word) -> CertainResult<Option<String>> {
         let path = self.plain(word)?;
         let is_device = path == "-" || path.starts_with("/dev/");
         Ok((!is_device).then(|| self.absolute(&path)))
     }
 
-    fn files(&self, words: &[&Word]) -> Certain<Vec<String>> {
+    fn files(&self, words: &[&Word]) -> CertainResult<Vec<String>> {
         let mut paths = Vec::with_capacity(words.len());
         for word in words {
             paths.extend(self.file(word)?);
@@ -704,7 +706,7 @@ impl Reader {
     }
 
     /// The files, or the current directory if there is none.
-    fn files_or_here(&self, words: &[&Word]) -> Certain<Vec<String>> {
+    fn files_or_here(&self, words: &[&Word]) -> CertainResult<Vec<String>> {
         match words {
             [] => Ok(vec![self.cwd.clone()]),
             words => self.files(words),
@@ -716,7 +718,7 @@ impl Reader {
 ///
 /// # Errors
 /// Why none of them is certain.
-fn outcomes(all: &[Simple], report: Report, is_strict: bool) -> Certain<Vec<Outcome>> {
+fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainResult<Vec<Outcome>> {
     let output = report.output;
     let complaints = Complaints::new(all, output);
     if report.succeeded == Some(false) {
@@ -801,7 +803,7 @@ fn outcomes(all: &[Simple], report: Report, is_strict: bool) -> Certain<Vec<Outc
 
 /// The outcomes of a line that ended with another status than 0. The shell may have been stopped anywhere: only the outcome
 /// of one command that works on files is known.
-fn outcomes_of_failure(all: &[Simple], output: &str, complaints: &Complaints) -> Certain<Vec<Outcome>> {
+fn outcomes_of_failure(all: &[SimpleCommand], output: &str, complaints: &Complaints) -> CertainResult<Vec<Outcome>> {
     const FAILED: &str = "a command that failed";
     let mut working = all.iter().filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple));
     let (Some(one), None) = (working.next(), working.next()) else {
@@ -822,7 +824,7 @@ fn outcomes_of_failure(all: &[Simple], output: &str, complaints: &Complaints) ->
     if !(answers || is_build(name, rest) && has_run) {
         return Err(FAILED);
     }
-    let outcome = |simple: &Simple| match simple.joint {
+    let outcome = |simple: &SimpleCommand| match simple.joint {
         Joint::Pipe => Outcome::Ran { is_hidden: false, tells_failure: false },
         _ if is_message(simple) => Outcome::Doubtful,
         _ if answers && std::ptr::eq(simple, one) && hides_errors(simple, false) => {
@@ -834,7 +836,7 @@ fn outcomes_of_failure(all: &[Simple], output: &str, complaints: &Complaints) ->
 }
 
 /// The ends that a command can have.
-fn ends(simple: &Simple, is_before_pipe: bool, is_cut: bool, report: Report, complaints: &Complaints) -> Ends {
+fn ends(simple: &SimpleCommand, is_before_pipe: bool, is_cut: bool, report: Report, complaints: &Complaints) -> Ends {
     let is_silent = hides_errors(simple, is_before_pipe);
     let name = program_name(simple);
     let has_reported = is_silent || complaints.has(name) || name != "cd" && complaints.has_words;
@@ -861,7 +863,7 @@ fn ends(simple: &Simple, is_before_pipe: bool, is_cut: bool, report: Report, com
 }
 
 /// Whether a command of git says so if it fails.
-fn has_words_of_failure(simple: &Simple) -> bool {
+fn has_words_of_failure(simple: &SimpleCommand) -> bool {
     const SUBCOMMANDS: &str =
         "add branch checkout diff fetch log pull push restore rev-parse show stash status switch tag";
     let mut rest = without_wrappers(&simple.words).iter().skip(1).map(|word| word.text.as_str());
@@ -872,20 +874,20 @@ fn has_words_of_failure(simple: &Simple) -> bool {
 }
 
 /// Whether a text that `echo` would have written is not in the output.
-fn is_absent(simple: &Simple, output: &str) -> bool {
+fn is_absent(simple: &SimpleCommand, output: &str) -> bool {
     // A terminal breaks long lines.
     let said = said(simple).filter(|said| !said.trim().is_empty() && said.len() < 60);
     said.is_some_and(|said| !output.contains(said.trim()))
 }
 
 /// The text that `echo` writes to the output, if it is certain.
-fn said(simple: &Simple) -> Option<String> {
+fn said(simple: &SimpleCommand) -> Option<String> {
     let is_plain = simple.redirections.is_empty() || simple.redirections.iter().all(|to| !opens_file(to));
     echoed(simple.words.get(1..)?).filter(|_| is_plain)
 }
 
 /// `exit 1`.
-fn ends_shell(simple: &Simple) -> bool {
+fn ends_shell(simple: &SimpleCommand) -> bool {
     match &simple.words[..] {
         [exit, status] => exit.text == "exit" && status.text.parse::<u8>().is_ok_and(|status| status > 0),
         _ => false,
@@ -900,7 +902,7 @@ fn opens_file(redirection: &Redirection) -> bool {
 }
 
 /// Whether the words with which a command fails go elsewhere than to the output.
-fn hides_errors(simple: &Simple, is_before_pipe: bool) -> bool {
+fn hides_errors(simple: &SimpleCommand, is_before_pipe: bool) -> bool {
     let is_moved = simple.redirections.iter().any(|to| to.descriptor != '2' && opens_file(to));
     simple.redirections.iter().filter(|to| matches!(to.descriptor, '2' | '&')).any(|to| match to.kind {
         // Then the errors go where the output goes.
@@ -951,7 +953,7 @@ struct Complaints<'a> {
 }
 
 impl<'a> Complaints<'a> {
-    fn new(all: &'a [Simple], output: &str) -> Self {
+    fn new(all: &'a [SimpleCommand], output: &str) -> Self {
         let mut names: Vec<&str> = all.iter().map(program_name).filter(|name| !name.is_empty()).collect();
         names.sort_unstable();
         names.dedup();
@@ -991,12 +993,12 @@ impl<'a> Complaints<'a> {
 }
 
 /// The name of the program that a command runs; empty if it runs none.
-fn program_name(simple: &Simple) -> &str {
+fn program_name(simple: &SimpleCommand) -> &str {
     without_wrappers(&simple.words).first().map_or("", |word| base_name(&word.text))
 }
 
 /// Whether a command is another shell.
-fn runs_shell(simple: &Simple) -> bool {
+fn runs_shell(simple: &SimpleCommand) -> bool {
     lists("sh bash zsh", program_name(simple))
 }
 
@@ -1015,7 +1017,7 @@ struct SedCall<'a> {
 }
 
 impl<'a> SedCall<'a> {
-    fn new(words: &'a [Word]) -> Certain<Self> {
+    fn new(words: &'a [Word]) -> CertainResult<Self> {
         let mut call = Self::default();
         let mut rest = words.iter().peekable();
         while let Some(word) = rest.next() {
@@ -1145,13 +1147,13 @@ fn base_name(program: &str) -> &str {
 }
 
 /// Whether a command goes to another directory.
-fn goes(simple: &Simple) -> bool {
+fn goes(simple: &SimpleCommand) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
     matches!(program, Some("cd" | "pushd"))
 }
 
 /// `echo …`, `true`: the second part of `… || echo none`.
-fn is_message(simple: &Simple) -> bool {
+fn is_message(simple: &SimpleCommand) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
     matches!(program, Some("echo" | "true" | ":"))
         && !simple.redirections.iter().any(|to| to.kind != RedirectionKind::Descriptor)

@@ -37,10 +37,10 @@ const FAILURES: &[&str] = &["Cannot find path", "CategoryInfo", "is denied", "do
 /// Words of a shell that did not find a program.
 const NOT_FOUND: &[&str] = &["is not recognized as", "cannot find the path"];
 
-pub(super) type Certain<T> = Result<T, &'static str>;
+pub(super) type CertainResult<T> = Result<T, &'static str>;
 
 /// A command with its words, and how it follows the one before it.
-pub(super) struct Simple {
+pub(super) struct SimpleCommand {
     pub(super) words: Vec<Word>,
     pub(super) joint: Joint,
     /// Whether texts of what it prints are replaced: `(Get-Content a) -replace 'x', 'y'`.
@@ -60,7 +60,7 @@ pub(super) struct Word {
 
 impl Word {
     /// Adds the text up to the second `"`. Returns what follows it.
-    fn double_quoted<'a>(&mut self, quoted: &'a str, variables: &Variables) -> Certain<&'a str> {
+    fn double_quoted<'a>(&mut self, quoted: &'a str, variables: &Variables) -> CertainResult<&'a str> {
         let mut letters = quoted.char_indices().peekable();
         while let Some((at, letter)) = letters.next() {
             match letter {
@@ -103,7 +103,7 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
 }
 
 /// The operations of commands that a shell of Windows ran one after the other.
-pub(super) fn performed(commands: Certain<Vec<Simple>>, cwd: &str, output: &str, ok: bool) -> ShellWork {
+pub(super) fn performed(commands: CertainResult<Vec<SimpleCommand>>, cwd: &str, output: &str, ok: bool) -> ShellWork {
     let mut work = ShellWork::default();
     let mut cwd = cwd.to_owned();
     let made = match commands {
@@ -123,7 +123,7 @@ pub(super) fn performed(commands: Certain<Vec<Simple>>, cwd: &str, output: &str,
 }
 
 /// Adds the effects of commands that have done their work, if they have run.
-fn perform(all: &[Simple], ok: bool, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
+fn perform(all: &[SimpleCommand], ok: bool, cwd: &mut String, work: &mut ShellWork) -> CertainResult<()> {
     let mut pipelines: Vec<Pipeline> = Vec::new();
     for simple in all {
         let name = simple.name();
@@ -165,17 +165,17 @@ fn perform(all: &[Simple], ok: bool, cwd: &mut String, work: &mut ShellWork) -> 
 }
 
 /// Whether commands have done their work on files. Failed builds, and searches without a match, have.
-fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
+fn has_worked(all: &[SimpleCommand], output: &str, ok: bool) -> bool {
     let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
     let mut working = all.iter().filter(|simple| simple.joint != Joint::Pipe && !lists(LOCATIONS, &simple.name()));
-    let reads_anyway = |simple: &Simple| simple.name() == "rg" || simple.is_build();
+    let reads_anyway = |simple: &SimpleCommand| simple.name() == "rg" || simple.is_build();
     match (working.next(), working.next()) {
         (Some(one), None) if reads_anyway(one) => !says(NOT_FOUND),
         _ => ok && !says(FAILURES),
     }
 }
 
-impl Simple {
+impl SimpleCommand {
     /// A command without words so far.
     pub(super) fn new(joint: Joint) -> Self {
         Self { words: Vec::new(), joint, is_replaced: false }
@@ -222,16 +222,16 @@ impl Simple {
 
 /// The commands of a line, while it is taken apart into words.
 pub(super) struct Words {
-    commands: Vec<Simple>,
+    commands: Vec<SimpleCommand>,
     word: Option<Word>,
 }
 
 impl Words {
     /// None yet of `line`, which must not be too long.
-    pub(super) fn new(line: &str) -> Certain<Self> {
+    pub(super) fn new(line: &str) -> CertainResult<Self> {
         match line.len() > LONGEST {
             true => Err("a command of extreme size"),
-            false => Ok(Self { commands: vec![Simple::new(Joint::Sequence)], word: None }),
+            false => Ok(Self { commands: vec![SimpleCommand::new(Joint::Sequence)], word: None }),
         }
     }
 
@@ -261,7 +261,7 @@ impl Words {
 
     /// Begins the next command.
     pub(super) fn begin(&mut self, joint: Joint) {
-        self.commands.push(Simple::new(joint));
+        self.commands.push(SimpleCommand::new(joint));
     }
 
     /// Drops the word before a redirection that names one of `outputs`.
@@ -270,7 +270,7 @@ impl Words {
     }
 
     /// The commands that have words.
-    pub(super) fn commands(mut self) -> Vec<Simple> {
+    pub(super) fn commands(mut self) -> Vec<SimpleCommand> {
         self.end_word();
         self.commands.retain(|command| !command.words.is_empty());
         self.commands
@@ -342,7 +342,7 @@ fn replaced<'a>(text: &'a str, variables: &Variables) -> Option<(Vec<Word>, &'a 
     (count > 0 && rest.starts_with('|')).then_some((reader.words, rest))
 }
 
-fn split(line: &str) -> Certain<Vec<Simple>> {
+fn split(line: &str) -> CertainResult<Vec<SimpleCommand>> {
     let mut words = Words::new(line)?;
     let mut rest = line;
     let mut variables = Variables::new();
@@ -453,7 +453,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
 }
 
 /// The parameters of a command, by their names in lower case; arguments without a name have the name ``.
-fn parameters(words: &[Word]) -> Certain<Vec<(String, String)>> {
+fn parameters(words: &[Word]) -> CertainResult<Vec<(String, String)>> {
     let mut found = Vec::new();
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
@@ -477,7 +477,7 @@ fn parameters(words: &[Word]) -> Certain<Vec<(String, String)>> {
 }
 
 /// The path of a file as seen from a directory.
-fn seen_from(cwd: &str, path: &str) -> Certain<String> {
+fn seen_from(cwd: &str, path: &str) -> CertainResult<String> {
     if path.contains(['*', '?', '[']) {
         return Err("a pattern of file names");
     }
@@ -489,7 +489,7 @@ fn seen_from(cwd: &str, path: &str) -> Certain<String> {
 }
 
 /// The path that a word names.
-fn path_of(word: &Word, cwd: &str) -> Certain<String> {
+fn path_of(word: &Word, cwd: &str) -> CertainResult<String> {
     match word.is_expanded {
         true => Err("a variable in a path"),
         false => seen_from(cwd, &word.text),
@@ -497,7 +497,7 @@ fn path_of(word: &Word, cwd: &str) -> Certain<String> {
 }
 
 /// A fixed step for version control or a build.
-fn fixed(simple: &Simple, name: &str, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+fn fixed(simple: &SimpleCommand, name: &str, cwd: &str, work: &mut ShellWork) -> CertainResult<()> {
     let is_version_control = lists(VERSION_CONTROL, name);
     let dir = simple.words.iter().skip_while(|word| word.text != "-C").nth(1).filter(|_| is_version_control);
     let dir = match dir {
@@ -517,7 +517,7 @@ fn fixed(simple: &Simple, name: &str, cwd: &str, work: &mut ShellWork) -> Certai
 }
 
 /// The end of a command that writes what it has read of a file back to it, with other texts.
-fn rewrite(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+fn rewrite(simple: &SimpleCommand, cwd: &str, work: &mut ShellWork) -> CertainResult<()> {
     const UNKNOWN: &str = "an output whose text is unknown";
     let all = parameters(&simple.words[1..])?;
     let named = all.iter().find(|(name, _)| lists("-path -literalpath -filepath", name));
@@ -531,7 +531,7 @@ fn rewrite(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
 }
 
 /// `rg`, which searches the current directory if it gets no path.
-fn search(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+fn search(simple: &SimpleCommand, cwd: &str, work: &mut ShellWork) -> CertainResult<()> {
     let has_pattern = simple.words.iter().any(|word| lists("-e -f --files --regexp", &word.text));
     let operands = simple.operands();
     let paths = operands.get(usize::from(!has_pattern)..).unwrap_or_default();
@@ -545,7 +545,7 @@ fn search(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
 }
 
 /// `findstr`: with `/s`, it searches the current directory for files that a pattern names.
-fn find_text(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+fn find_text(simple: &SimpleCommand, cwd: &str, work: &mut ShellWork) -> CertainResult<()> {
     let is_switch = |word: &&Word| word.text.starts_with('/');
     let switches = || simple.words.iter().skip(1).filter(is_switch).map(|word| word.text.to_lowercase());
     if switches().any(|switch| switch == "/s") {
@@ -561,7 +561,7 @@ fn find_text(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
 }
 
 /// Adds the effects of a command, which reads the text `piped` if it is known.
-fn program(simple: &Simple, piped: Option<String>, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
+fn program(simple: &SimpleCommand, piped: Option<String>, cwd: &mut String, work: &mut ShellWork) -> CertainResult<()> {
     let Some((_, rest)) = simple.words.split_first() else {
         return Ok(());
     };
@@ -587,7 +587,7 @@ fn program(simple: &Simple, piped: Option<String>, cwd: &mut String, work: &mut 
         found.map(|(_, value)| value.clone())
     };
     let plain: Vec<String> = all.iter().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.clone()).collect();
-    let absolute = |path: &str| -> Certain<Vec<String>> {
+    let absolute = |path: &str| -> CertainResult<Vec<String>> {
         let paths = path.split(',').map(str::trim).filter(|path| !path.is_empty());
         paths.map(|path| seen_from(cwd, path)).collect()
     };

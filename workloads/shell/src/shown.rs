@@ -1,7 +1,7 @@
 //! The text of a file that the output of a command shows: `cat`, `head`, `tail -n +3`, `sed -n 2,9p`, `nl -ba`, and pipes of them.
 
 use super::steps::{ShownText, line_count};
-use super::words::{Expansion, Joint, Simple, without_wrappers};
+use super::words::{Expansion, Joint, SimpleCommand, without_wrappers};
 use crate::file_text::numbered;
 
 /// Lines that an agent may cut off the end of an output because they are empty.
@@ -33,9 +33,9 @@ struct Lines {
 }
 
 /// The text that the pipeline `all` prints of its only file.
-pub(super) fn shown(all: &[&Simple], path: &str, output: &str) -> Option<ShownText> {
+pub(super) fn shown(all: &[&SimpleCommand], path: &str, output: &str) -> Option<ShownText> {
     let (first, rest) = all.split_first()?;
-    let has_other_output = |simple: &Simple| simple.redirections.iter().any(|to| to.descriptor != '2');
+    let has_other_output = |simple: &SimpleCommand| simple.redirections.iter().any(|to| to.descriptor != '2');
     let is_pipeline = rest.iter().all(|simple| simple.joint == Joint::Pipe);
     let is_framed = FRAMES.iter().any(|frame| output.starts_with(frame));
     if !is_pipeline
@@ -75,7 +75,7 @@ pub(super) fn shown(all: &[&Simple], path: &str, output: &str) -> Option<ShownTe
 }
 
 /// The bytes of the only file that `wc -c` counts.
-pub(super) fn counted(all: &[&Simple], output: &str) -> Option<u64> {
+pub(super) fn counted(all: &[&SimpleCommand], output: &str) -> Option<u64> {
     let [only] = all else {
         return None;
     };
@@ -84,7 +84,7 @@ pub(super) fn counted(all: &[&Simple], output: &str) -> Option<u64> {
 }
 
 /// The words of a command without its last one, the file, if `has_file`. `None` if the shell expands one of them.
-fn texts(simple: &Simple, has_file: bool) -> Option<Vec<&str>> {
+fn texts(simple: &SimpleCommand, has_file: bool) -> Option<Vec<&str>> {
     let words = without_wrappers(&simple.words);
     if words.iter().any(|word| word.expansion == Expansion::Variable) {
         return None;

@@ -69,7 +69,7 @@ pub(super) enum Joint {
 
 /// A simple command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Simple {
+pub(super) struct SimpleCommand {
     pub(super) joint: Joint,
     pub(super) words: Vec<Word>,
     pub(super) redirections: Vec<Redirection>,
@@ -93,7 +93,7 @@ pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
 const WITHOUT_FILES: &str = "basename date dirname echo hostname id nproc printf pwd uname whoami";
 
 /// Whether a command touches no file.
-fn touches_no_file(simple: &Simple) -> bool {
+fn touches_no_file(simple: &SimpleCommand) -> bool {
     let program = simple.words.first();
     let is_descriptor = |redirection: &Redirection| {
         redirection.kind == RedirectionKind::Descriptor
@@ -105,7 +105,7 @@ fn touches_no_file(simple: &Simple) -> bool {
 }
 
 /// The here-document that `cat` prints, if the command does nothing else.
-fn document_of_cat(simple: &Simple) -> Option<&Word> {
+fn document_of_cat(simple: &SimpleCommand) -> Option<&Word> {
     match (simple.words.as_slice(), simple.redirections.as_slice()) {
         ([program], [text]) if program.text == "cat" && text.kind == RedirectionKind::Text => Some(&text.target),
         _ => None,
@@ -144,7 +144,7 @@ pub(super) fn without_wrappers(words: &[Word]) -> &[Word] {
 ///
 /// # Errors
 /// Why the commands that the line runs are not certain.
-pub(super) fn split(line: &str) -> Result<Vec<Simple>, &'static str> {
+pub(super) fn split(line: &str) -> Result<Vec<SimpleCommand>, &'static str> {
     let mut splitter = Splitter::new(line, line.char_indices().peekable(), false);
     splitter.run()?;
     Ok(splitter.all)
@@ -161,8 +161,8 @@ struct Document {
 struct Splitter<'a> {
     rest: std::iter::Peekable<std::str::CharIndices<'a>>,
     line: &'a str,
-    all: Vec<Simple>,
-    current: Simple,
+    all: Vec<SimpleCommand>,
+    current: SimpleCommand,
     documents: Vec<Document>,
     /// The variables that the line itself has set to a certain text.
     variables: HashMap<String, String>,
@@ -180,7 +180,7 @@ impl<'a> Splitter<'a> {
             rest,
             line,
             all: Vec::new(),
-            current: Simple { joint: Joint::Sequence, words: Vec::new(), redirections: Vec::new() },
+            current: SimpleCommand { joint: Joint::Sequence, words: Vec::new(), redirections: Vec::new() },
             documents: Vec::new(),
             variables: HashMap::new(),
             conditional: Vec::new(),
@@ -326,7 +326,7 @@ impl<'a> Splitter<'a> {
                 false => Err("an operator without a command"),
             };
         }
-        let following = Simple { joint: next, words: Vec::new(), redirections: Vec::new() };
+        let following = SimpleCommand { joint: next, words: Vec::new(), redirections: Vec::new() };
         let ended = std::mem::replace(&mut self.current, following);
         self.assign(&ended, next);
         self.all.push(ended);
@@ -334,7 +334,7 @@ impl<'a> Splitter<'a> {
     }
 
     /// Notes the variables that a command sets, or forgets those that it may have changed.
-    fn assign(&mut self, simple: &Simple, next: Joint) {
+    fn assign(&mut self, simple: &SimpleCommand, next: Joint) {
         let pairs = simple.words.iter().map_while(|word| Some((assignment(&word.text)?, word)));
         let pairs: Vec<((&str, &str), &Word)> = pairs.collect();
         let program = simple.words.get(pairs.len());
@@ -361,7 +361,7 @@ impl<'a> Splitter<'a> {
     }
 
     /// Sets the variables of a command that only assigns.
-    fn set(&mut self, pairs: &[((&str, &str), &Word)], simple: &Simple, next: Joint) {
+    fn set(&mut self, pairs: &[((&str, &str), &Word)], simple: &SimpleCommand, next: Joint) {
         // A part of a pipe has its own variables, and the part after `||` may not have run.
         let is_pipe = simple.joint == Joint::Pipe || next == Joint::Pipe;
         for &((name, value), word) in pairs {

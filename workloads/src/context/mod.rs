@@ -167,7 +167,7 @@ fn not_a_share(table: &str, read_back: f64) -> Option<(&'static str, String)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tokens::{Account, Fixed, Part, PartKind, Step, Terms, ThinkingStays};
+    use tokens::{Account, FixedOrigin, Part, PartKind, Step, Terms, ThinkingRetention};
 
     pub(super) fn conversation(results: &[u64]) -> Conversation {
         let mut steps: Vec<Step> = vec![Step {
@@ -183,7 +183,7 @@ mod tests {
                 ..Step::default()
             });
         }
-        Conversation { fixed: 1000, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
+        Conversation { fixed: 1000, fixed_is: FixedOrigin::Stated, steps, ..Conversation::default() }
     }
 
     pub(super) fn policy(text: &str) -> ContextPolicy {
@@ -338,7 +338,7 @@ mod tests {
                 let last = |thinking| account(&applied, thinking).calls.last().unwrap().prompt;
                 let emitted = applied.steps.last().unwrap().emits.iter();
                 let emitted = emitted.filter(|part| part.kind == PartKind::Thinking).map(|part| part.tokens);
-                let kept = last(ThinkingStays::Always) - last(ThinkingStays::Never);
+                let kept = last(ThinkingRetention::Always) - last(ThinkingRetention::Never);
                 prop_assert_eq!(kept, thought(&applied) - emitted.sum::<u64>());
             }
         }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::built_in;
 pub use injection::{Injection, WriteMode};
 pub use llm::LlmFault;
-pub use s3::{BadAnswer, Flaky, OutageCause, S3Fault};
+pub use s3::{BadAnswer, FailurePattern, OutageCause, S3Fault};
 
 static FAULTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/faults");
 

@@ -22,7 +22,7 @@ pub enum S3Fault {
     /// Some requests fail, others succeed.
     Flaky {
         /// The kind of failure.
-        how: Flaky,
+        how: FailurePattern,
     },
     /// Every exchange takes longer.
     Slow {
@@ -74,7 +74,7 @@ pub enum OutageCause {
 /// The failure of some requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub enum Flaky {
+pub enum FailurePattern {
     /// Of every `every` requests, the first `length` get 503 `SlowDown`.
     SlowDownBursts {
         /// Failed requests in a burst.
@@ -126,10 +126,12 @@ impl S3Fault {
             S3Fault::Slow { rtt_ms } => vec![("rtt_ms", rtt_ms, 0.1, 10_000.0)],
             S3Fault::Conflict { files } => vec![whole("files", files, 1.0, 100.0)],
             S3Fault::Flaky { how } => match how {
-                Flaky::SlowDownBursts { length, every } => {
+                FailurePattern::SlowDownBursts { length, every } => {
                     vec![whole("how.every", every, 2.0, 1000.0), whole("how.length", length, 1.0, every as f64 - 1.0)]
                 }
-                Flaky::InternalErrors { nth } | Flaky::LostAnswers { nth } | Flaky::Resets { nth } => {
+                FailurePattern::InternalErrors { nth }
+                | FailurePattern::LostAnswers { nth }
+                | FailurePattern::Resets { nth } => {
                     vec![whole("how.nth", nth, 2.0, 1000.0)]
                 }
             },

@@ -12,7 +12,7 @@ const NOTES_MAX: usize = 10_000;
 /// The parameters of a workload that asks questions.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asking {
+pub struct QuestionWorkload {
     /// The kind of question.
     operation: Operation,
     /// Number of notes.
@@ -32,7 +32,7 @@ enum Operation {
     Recall,
 }
 
-impl Asking {
+impl QuestionWorkload {
     pub(crate) fn script(&self) -> Result<Script, String> {
         check_range("asking.notes", &self.notes, 100..=NOTES_MAX)?;
         check_range("asking.calls", &self.calls, 1..=1000)?;
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn every_call_in_a_pass_asks_under_a_unique_name() {
         let text = "operation = 'recall'\nnotes = 116\ncalls = 60\nseed = 1";
-        let asking: Asking = toml::from_str(text).unwrap();
+        let asking: QuestionWorkload = toml::from_str(text).unwrap();
         let script = asking.script().unwrap();
         let asked = script.calls.iter().filter(|call| call.kind.is_some());
         let names: BTreeSet<_> = asked.map(|call| call.ops[0].path()).collect();

@@ -39,7 +39,7 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Expected, ReferenceModel};
+    use crate::model::{ExpectedResult, ReferenceModel};
 
     fn clients() -> Clients {
         let text = "processes = 3\nfiles = 4\nbytes = 10\ncalls = 50\nwrites = 20\nseed = 1";
@@ -51,7 +51,7 @@ mod tests {
         let script = clients().script().unwrap();
         assert_eq!(script.files.len(), 12);
         let mut model = ReferenceModel::of(&script);
-        assert_eq!(model.apply(&script.calls[0].ops[0]), Expected::Done);
+        assert_eq!(model.apply(&script.calls[0].ops[0]), ExpectedResult::Done);
         for process in 0..3 {
             for file in 0..4 {
                 let calls = clients().calls(process).filter(|call| call.file == file);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::notes::{Answerable, Note, Notebook, Question};
+use crate::notes::{AnswerState, Note, Notebook, Question};
 
 /// The environment variable with another directory of corpora.
 const VARIABLE: &str = "CTXBENCH_CORPORA";
@@ -86,7 +86,7 @@ pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
             keywords: String::new(),
             text: question.text,
             is_reworded: false,
-            answerable: Answerable::Once,
+            answerable: AnswerState::Once,
             evidence: Some(evidence),
             also: lines.collect(),
             answer: question.answer,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{check_range, corpus, path};
-use crate::exam::{Asked, Exam, Method};
+use crate::exam::{Exam, ExamQuestion, Method};
 use crate::notes::{Notebook, changed_max, notebook, notebook_of_changes};
 use crate::script::{CallKind, FileOp, Script};
 
@@ -18,9 +18,9 @@ const MEMORY_FILE: &str = "MEMORY.md";
 /// The parameters of a workload that searches for evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Finding {
+pub struct SearchWorkload {
     /// The access to the notes.
-    by: By,
+    by: NoteAccess,
     /// Number of generated notes.
     #[serde(default)]
     notes: usize,
@@ -36,14 +36,14 @@ pub struct Finding {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum By {
+enum NoteAccess {
     /// By reading MEMORY.md, and by searching all files.
     Files,
     /// By `:search` and `:recall`.
     Request,
 }
 
-impl Finding {
+impl SearchWorkload {
     /// The text of the corpus, if one is named.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Finding {
     /// The notes and questions; `text` is that of the corpus.
     fn notebook(&self, text: Option<&str>) -> Result<Notebook, String> {
         if let (Some(name), Some(text)) = (&self.corpus, text) {
-            if self.notes != 0 || self.changed.is_some() || self.by != By::Request {
+            if self.notes != 0 || self.changed.is_some() || self.by != NoteAccess::Request {
                 return Err(
                     "field `finding.corpus`: goes with `by = \"request\"` and without `notes` and `changed`".to_owned()
                 );
@@ -66,7 +66,7 @@ impl Finding {
         let Some(changed) = self.changed else {
             return Ok(notebook(self.notes, self.seed));
         };
-        if self.by != By::Request {
+        if self.by != NoteAccess::Request {
             return Err("field `finding.changed`: goes with `by = \"request\"`".to_owned());
         }
         check_range("finding.changed", &changed, 1..=changed_max(self.notes))?;
@@ -77,8 +77,8 @@ impl Finding {
         check_range("finding.max_tokens", &self.max_tokens, 64..=1_000_000)?;
         let exam = Arc::new(Exam { notebook: self.notebook(text)?, max_tokens: self.max_tokens });
         let dir = match self.by {
-            By::Files => "notes/",
-            By::Request => "",
+            NoteAccess::Files => "notes/",
+            NoteAccess::Request => "",
         };
         let notes = exam.notebook.notes.iter();
         let files = notes.map(|note| {
@@ -91,7 +91,7 @@ impl Finding {
         let notes = exam.notebook.notes.iter();
         let ages: Vec<u64> = notes.map(|note| now.saturating_sub(note.written).max(0) as u64).collect();
         match self.by {
-            By::Files => {
+            NoteAccess::Files => {
                 let memory = path(MEMORY_FILE)?;
                 files.push((memory.clone(), exam.memory_file().into_bytes().into()));
                 let mut script = Script::new(files);
@@ -101,7 +101,7 @@ impl Finding {
                 script.ask_last(exam.by(&[Method::Grep, Method::GrepBoth], None));
                 Ok(script)
             }
-            By::Request => {
+            NoteAccess::Request => {
                 let first = files.first().map(|(file, _)| file.clone());
                 let first = first.ok_or("there are no notes")?;
                 let mut script = Script::new(files);
@@ -139,8 +139,8 @@ impl Finding {
 }
 
 impl Exam {
-    fn by(self: &Arc<Self>, methods: &[Method], question: Option<usize>) -> Asked {
-        Asked { exam: Arc::clone(self), methods: methods.to_vec(), question }
+    fn by(self: &Arc<Self>, methods: &[Method], question: Option<usize>) -> ExamQuestion {
+        ExamQuestion { exam: Arc::clone(self), methods: methods.to_vec(), question }
     }
 }
 
@@ -148,15 +148,15 @@ impl Exam {
 mod tests {
     use super::*;
 
-    fn finding(by: By, notes: usize) -> Finding {
-        Finding { by, notes, changed: None, corpus: None, max_tokens: 2000, seed: 1 }
+    fn finding(by: NoteAccess, notes: usize) -> SearchWorkload {
+        SearchWorkload { by, notes, changed: None, corpus: None, max_tokens: 2000, seed: 1 }
     }
 
     #[test]
     fn files_are_read_once_and_every_question_is_asked_by_each_request() {
-        let by_files = finding(By::Files, 100).script(None).unwrap();
+        let by_files = finding(NoteAccess::Files, 100).script(None).unwrap();
         assert_eq!(by_files.calls.len(), 2);
-        let by_request = finding(By::Request, 100).script(None).unwrap();
+        let by_request = finding(NoteAccess::Request, 100).script(None).unwrap();
         let asked = by_request.calls.iter().filter(|call| call.kind.is_some());
         let questions = notebook(100, 1).questions.len();
         assert_eq!(asked.count(), Method::BY_REQUEST.len() * questions);
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn changed_facts_are_asked_about_by_one_recall_each_and_no_more_of_them_than_notes_can_state() {
-        let of_changes = |by, changed| Finding { changed: Some(changed), ..finding(by, 100) };
-        let script = of_changes(By::Request, 50).script(None).unwrap();
+        let of_changes = |by, changed| SearchWorkload { changed: Some(changed), ..finding(by, 100) };
+        let script = of_changes(NoteAccess::Request, 50).script(None).unwrap();
         assert_eq!(script.calls.iter().filter(|call| call.kind.is_some()).count(), 50);
-        for (by, changed) in [(By::Request, 51), (By::Request, 0), (By::Files, 50)] {
+        for (by, changed) in [(NoteAccess::Request, 51), (NoteAccess::Request, 0), (NoteAccess::Files, 50)] {
             let error = of_changes(by, changed).script(None).unwrap_err();
             assert!(error.contains("finding.changed"), "{error}");
         }
@@ -178,7 +178,7 @@ mod tests {
     fn every_question_of_a_corpus_is_recalled_within_two_budgets_and_scored_by_three_rankings() {
         let text = r#"{"notes": [{"path": "a/1.md", "text": "one", "written": 5}],
             "questions": [{"text": "Which one?", "evidence": ["a/1.md"], "answer": null}]}"#;
-        let mut of_corpus = finding(By::Request, 0);
+        let mut of_corpus = finding(NoteAccess::Request, 0);
         of_corpus.corpus = Some("small".to_owned());
         let script = of_corpus.script(Some(text)).unwrap();
         let asked: Vec<_> = script.calls.iter().filter_map(|call| call.asked.as_ref()).collect();

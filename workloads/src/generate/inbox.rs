@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::check_range;
 use crate::filler::fill;
 use crate::script::Script;
-use crate::tasks::{Asks, Find, LogLine, MailMessage, SourceChange, Task, TaskQuestion, TaskState, Tasks, World};
+use crate::tasks::{Find, LogLine, MailMessage, SourceChange, Task, TaskKind, TaskQuestion, TaskState, Tasks, World};
 
 /// The parameters of a workload of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -109,7 +109,7 @@ impl Inbox {
         question % CHANGES_AT.0 == CHANGES_AT.1
     }
 
-    fn mail(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
+    fn mail(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, TaskKind)>) {
         let pairs = PROJECTS.iter();
         let pairs = pairs.flat_map(|project| ATTRIBUTES.map(|attribute| (*project, attribute)));
         let mut pairs: Vec<(&str, &str)> = pairs.collect();
@@ -151,7 +151,7 @@ impl Inbox {
                 let writer = others.choose(rng).copied().unwrap_or(PEOPLE[0]);
                 SourceChange::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
             });
-            let asks = Asks::Find(Find {
+            let asks = TaskKind::Find(Find {
                 sender: sender.to_owned(),
                 topic: topic(project, attribute),
                 fact: fact(project, attribute),
@@ -207,7 +207,7 @@ impl Inbox {
         }
     }
 
-    fn tasks(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
+    fn tasks(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, TaskKind)>) {
         const VERBS: [&str; 10] =
             ["build", "check", "clean", "deploy", "fetch", "index", "merge", "report", "scan", "sync"];
         let mut tasks: Vec<Task> = Vec::new();
@@ -267,13 +267,13 @@ impl Inbox {
             if let Some(change) = &change {
                 now.apply(change);
             }
-            (change, Asks::Triage)
+            (change, TaskKind::Triage)
         });
         let asked = asked.collect();
         (world, asked)
     }
 
-    fn logs(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
+    fn logs(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, TaskKind)>) {
         let mut log = Vec::new();
         let mut clock = 0;
         for number in 0..self.size {
@@ -288,7 +288,7 @@ impl Inbox {
             let change = self
                 .changes(number)
                 .then(|| SourceChange::Log(request(rng, self.size + number, &mut clock, Some(front))));
-            let asks = Asks::Cause { service: SERVICES[front].to_owned() };
+            let asks = TaskKind::Cause { service: SERVICES[front].to_owned() };
             (change, asks)
         });
         let asked = asked.collect();

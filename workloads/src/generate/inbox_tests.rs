@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::tasks::command::{Shows, TaskCommand};
+use crate::tasks::command::{MatchPart, TaskCommand};
 use crate::tasks::scripts::{Console, Form, definitions, perform, sees, shell_text};
 
 fn made(about: About, size: usize, questions: usize, seed: u64) -> Tasks {
@@ -68,11 +68,11 @@ impl Console for Shell {
                 for (path, text) in files {
                     for line in text.lines().filter(is_found) {
                         lines.push(match shows {
-                            Shows::FileAndLine => format!("{path}:{line}"),
-                            Shows::Line => line.to_owned(),
-                            Shows::File => path.clone(),
+                            MatchPart::FileAndLine => format!("{path}:{line}"),
+                            MatchPart::Line => line.to_owned(),
+                            MatchPart::File => path.clone(),
                         });
-                        if *shows == Shows::File {
+                        if *shows == MatchPart::File {
                             break;
                         }
                     }

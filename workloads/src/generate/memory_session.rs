@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use tokens::{Conversation, Fixed, PartKind, Step};
+use tokens::{Conversation, FixedOrigin, PartKind, Step};
 
 use crate::conversation::{TURN_MS, part};
 use crate::exam::Exam;
@@ -55,7 +55,7 @@ impl MemorySession {
             first.files = BTreeMap::from([(CallKind::Read.to_string(), 1)]);
         }
         let conversation =
-            Conversation { fixed: self.system_tokens, fixed_is: Fixed::Stated, steps, ..Conversation::default() };
+            Conversation { fixed: self.system_tokens, fixed_is: FixedOrigin::Stated, steps, ..Conversation::default() };
         let path = WorkspacePath::new(MEMORY_FILE).map_err(|error| error.to_string())?;
         let mut script = Script::new(vec![(path.clone(), memory.into_bytes().into())]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use serde_json::json;
-use tokens::{CallPurpose, Conversation, Fixed, Part, PartKind, Step};
+use tokens::{CallPurpose, Conversation, FixedOrigin, Part, PartKind, Step};
 
 use super::plain;
 use crate::conversation::{TURN_MS, part, result_part};
@@ -42,7 +42,7 @@ pub struct OffloadComparison {
     /// What the model writes about the results, saves, and reads again before it answers.
     analysis: Option<Analysis>,
     /// Published accounts, in their own units.
-    published: Vec<Published>,
+    published: Vec<PublishedAccount>,
 }
 
 /// A text that the model writes about results.
@@ -70,7 +70,7 @@ impl Analysis {
 /// A published account.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Published {
+struct PublishedAccount {
     /// Its name.
     name: String,
     /// Tokens before the first message.
@@ -193,7 +193,7 @@ impl OffloadComparison {
         if let Some(last) = steps.last_mut() {
             last.emits = vec![Part::new(PartKind::Text, self.answer_tokens)];
         }
-        Conversation { fixed: self.system_tokens, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
+        Conversation { fixed: self.system_tokens, fixed_is: FixedOrigin::Stated, steps, ..Conversation::default() }
     }
 
     /// The published accounts, by name.
@@ -211,7 +211,7 @@ impl OffloadComparison {
             });
             let conversation = Conversation {
                 fixed: account.fixed,
-                fixed_is: Fixed::Stated,
+                fixed_is: FixedOrigin::Stated,
                 steps: steps.collect(),
                 ..Conversation::default()
             };

@@ -15,7 +15,7 @@ const HISTORY_MAX: u32 = 10_000;
 /// The parameters of dirty files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Syncing {
+pub struct DirtyFiles {
     /// Number of files that are dirty at once.
     files: u32,
     /// Bytes of each file.
@@ -29,7 +29,7 @@ pub struct Syncing {
     seed: u64,
 }
 
-impl Syncing {
+impl DirtyFiles {
     pub(crate) fn script(&self) -> Result<Script, String> {
         for (field, value, most) in [
             ("files", u64::from(self.files), 10_000),
@@ -72,10 +72,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::{Expected, ReferenceModel};
+    use crate::model::{ExpectedResult, ReferenceModel};
     use crate::script::Call;
 
-    fn syncing() -> Syncing {
+    fn syncing() -> DirtyFiles {
         toml::from_str("files = 5\nbytes = 1024\ntimes = 2\nseed = 1").unwrap()
     }
 
@@ -88,7 +88,7 @@ mod tests {
         for call in &script.calls {
             for op in &call.ops {
                 let was_there = model.file(op.path()).is_some();
-                assert_eq!(model.apply(op), Expected::Done);
+                assert_eq!(model.apply(op), ExpectedResult::Done);
                 let is_write = matches!(op, FileOp::Write { .. });
                 let is_second = matches!(timed.last(), Some(CallKind::SyncNew));
                 assert!(!is_write || was_there == is_second, "{}", op.describe());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_history_is_synced_version_by_version_before_the_timed_calls() {
-        let long = Syncing { history: 3, ..syncing() }.script().unwrap();
+        let long = DirtyFiles { history: 3, ..syncing() }.script().unwrap();
         let (history, timed) = long.calls.split_at(3);
         let mut versions = BTreeSet::new();
         for call in history {
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(versions.len(), 3);
         let kinds = |calls: &[Call]| calls.iter().map(|call| call.kind).collect::<Vec<_>>();
         assert_eq!(kinds(timed), kinds(&syncing().script().unwrap().calls));
-        let refused = Syncing { history: HISTORY_MAX + 1, ..syncing() }.script().unwrap_err();
+        let refused = DirtyFiles { history: HISTORY_MAX + 1, ..syncing() }.script().unwrap_err();
         assert!(refused.contains("syncing.history"), "{refused}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// The parts of a match that a `grep` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shows {
+pub enum MatchPart {
     /// File and line.
     FileAndLine,
     /// The line alone (`-h`).
@@ -78,7 +78,7 @@ pub enum TaskCommand {
         /// Whether to search everything below a directory (`-r`).
         is_recursive: bool,
         /// The parts of a match to print.
-        shows: Shows,
+        shows: MatchPart,
         /// Only the last of so many lines (`| tail -n`).
         last: Option<usize>,
     },
@@ -122,9 +122,9 @@ impl TaskCommand {
             TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
                 let recursive = if *is_recursive { "r" } else { "" };
                 let shows = match shows {
-                    Shows::FileAndLine => "",
-                    Shows::Line => "h",
-                    Shows::File => "l",
+                    MatchPart::FileAndLine => "",
+                    MatchPart::Line => "h",
+                    MatchPart::File => "l",
                 };
                 let texts: Vec<String> = match &texts[..] {
                     [one] => vec![quoted(one)],
@@ -177,7 +177,7 @@ mod tests {
             texts: vec!["\"state\"".to_owned(), "\"depends_on\"".to_owned()],
             place: "tasks/*".to_owned(),
             is_recursive: false,
-            shows: Shows::FileAndLine,
+            shows: MatchPart::FileAndLine,
             last: None,
         };
         assert_eq!(text(grep), r#"grep -F -e '"state"' -e '"depends_on"' tasks/*"#);
@@ -185,7 +185,7 @@ mod tests {
             texts: vec![" web ERROR ".to_owned()],
             place: "logs".to_owned(),
             is_recursive: true,
-            shows: Shows::Line,
+            shows: MatchPart::Line,
             last: Some(1),
         };
         assert_eq!(text(grep), "grep -rhF ' web ERROR ' logs | tail -n 1");

@@ -159,7 +159,7 @@ pub enum SourceChange {
 
 /// The task that a question sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum TaskKind {
     /// Find the mail of a sender on a subject, read its thread, draft an answer with the latest value, file the mail.
     Find(Find),
     /// Which tasks can begin, and how many wait for others?
@@ -241,14 +241,14 @@ impl World {
     }
 
     /// The reference answer; `None` if the question has none.
-    pub fn answer(&self, asks: &Asks) -> Option<String> {
+    pub fn answer(&self, asks: &TaskKind) -> Option<String> {
         match asks {
-            Asks::Find(find) => {
+            TaskKind::Find(find) => {
                 let (mail, value) = (self.asked_mail(find)?, self.value(find)?);
                 let (id, thread, fact) = (mail.id, mail.thread, &find.fact);
                 Some(format!("{id} in thread {thread}: {fact}{value}"))
             }
-            Asks::Triage => {
+            TaskKind::Triage => {
                 let tasks = self.tasks.iter();
                 let states = tasks.clone().map(|task| (&task.name, task.state));
                 let states: BTreeMap<&String, TaskState> = states.collect();
@@ -260,7 +260,7 @@ impl World {
                 let ready = open.filter(|task| !waits(task)).map(|task| &task.name);
                 Some(triaged(blocked as u64, ready.cloned().collect()))
             }
-            Asks::Cause { service } => {
+            TaskKind::Cause { service } => {
                 let mut errors = self.log.iter().filter(|line| line.level == "ERROR");
                 let last = errors.clone().rfind(|line| line.service == *service)?;
                 let LogLine { request, .. } = last;
@@ -285,8 +285,8 @@ impl World {
     }
 
     /// The answer that has to be drafted; `None` where a question asks for none.
-    pub fn draft(&self, asks: &Asks) -> Option<Draft> {
-        let Asks::Find(find) = asks else {
+    pub fn draft(&self, asks: &TaskKind) -> Option<Draft> {
+        let TaskKind::Find(find) = asks else {
             return None;
         };
         Some(find.draft(self.asked_mail(find)?.id, &self.value(find)?))
@@ -307,7 +307,7 @@ pub struct TaskQuestion {
     /// The change that another program commits [`LEAD_S`] seconds before.
     pub change: Option<SourceChange>,
     /// The task that it sets.
-    pub asks: Asks,
+    pub asks: TaskKind,
 }
 
 /// The tasks of a workload.
@@ -325,8 +325,8 @@ impl Tasks {
     /// Calls of the SQL script in a pass; the other scripts make as many, or one fewer for a question.
     pub fn calls(&self) -> u64 {
         let calls = self.questions.iter().map(|question| match question.asks {
-            Asks::Find(_) => 4,
-            Asks::Triage | Asks::Cause { .. } => 2,
+            TaskKind::Find(_) => 4,
+            TaskKind::Triage | TaskKind::Cause { .. } => 2,
         });
         calls.sum()
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::command::{Shows, TaskCommand, TaskProgram};
-use super::{Asks, Find, SourceChange, last_value, triaged};
+use super::command::{MatchPart, TaskCommand, TaskProgram};
+use super::{Find, SourceChange, TaskKind, last_value, triaged};
 
 /// How an agent reaches the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,16 +75,16 @@ pub trait Console {
 ///
 /// # Errors
 /// The call that failed, or the result that gives no answer.
-pub fn perform(asks: &Asks, form: Form, console: &mut dyn Console) -> Result<String, String> {
+pub fn perform(asks: &TaskKind, form: Form, console: &mut dyn Console) -> Result<String, String> {
     match (asks, form) {
-        (Asks::Find(find), Form::Sql) => find_by_sql(find, console),
-        (Asks::Find(find), _) => find_in_files(find, form == Form::View, console),
-        (Asks::Triage, Form::Copy) => triage_in_files(console),
-        (Asks::Triage, Form::Programs) => triage_by_program(console),
-        (Asks::Triage, Form::View) => triage_in_view(console),
-        (Asks::Triage, Form::Sql) => triage_by_sql(console),
-        (Asks::Cause { service }, Form::Sql) => cause_by_sql(service, console),
-        (Asks::Cause { service }, _) => cause_in_files(service, form, console),
+        (TaskKind::Find(find), Form::Sql) => find_by_sql(find, console),
+        (TaskKind::Find(find), _) => find_in_files(find, form == Form::View, console),
+        (TaskKind::Triage, Form::Copy) => triage_in_files(console),
+        (TaskKind::Triage, Form::Programs) => triage_by_program(console),
+        (TaskKind::Triage, Form::View) => triage_in_view(console),
+        (TaskKind::Triage, Form::Sql) => triage_by_sql(console),
+        (TaskKind::Cause { service }, Form::Sql) => cause_by_sql(service, console),
+        (TaskKind::Cause { service }, _) => cause_in_files(service, form, console),
     }
 }
 
@@ -101,7 +101,7 @@ fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Resul
             texts: vec![topic.clone()],
             place: "threads".to_owned(),
             is_recursive: true,
-            shows: Shows::File,
+            shows: MatchPart::File,
             last: None,
         },
     })?;
@@ -176,7 +176,7 @@ fn triage_in_files(console: &mut dyn Console) -> Result<String, String> {
         texts: vec!["\"state\"".to_owned(), "\"depends_on\"".to_owned()],
         place: "tasks/*".to_owned(),
         is_recursive: false,
-        shows: Shows::FileAndLine,
+        shows: MatchPart::FileAndLine,
         last: None,
     })?;
     let mut states: BTreeMap<String, String> = BTreeMap::new();
@@ -299,7 +299,7 @@ fn cause_in_files(service: &str, form: Form, console: &mut dyn Console) -> Resul
             place: if form == Form::View { "logs/all.log" } else { "logs" }.to_owned(),
             is_recursive: form != Form::View,
             // Each line names its service, so that file names would only cost tokens.
-            shows: Shows::Line,
+            shows: MatchPart::Line,
             last,
         },
     };
@@ -308,7 +308,7 @@ fn cause_in_files(service: &str, form: Form, console: &mut dyn Console) -> Resul
             texts: vec![" ERROR ".to_owned()],
             place: format!("logs/{service}.log"),
             is_recursive: false,
-            shows: Shows::Line,
+            shows: MatchPart::Line,
             last: Some(1),
         },
         _ => all(format!(" {service} ERROR "), Some(1)),

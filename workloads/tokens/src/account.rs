@@ -4,7 +4,7 @@
 //! all parts before the first changed one, or nothing after the time to live. `docs/TOKENS.md`;
 //! <https://platform.claude.com/docs/en/build-with-claude/prompt-caching>.
 
-use crate::conversation::{Conversation, PartKind, Step, ThinkingStays};
+use crate::conversation::{Conversation, PartKind, Step, ThinkingRetention};
 
 /// The standard time to live of a cached prompt: five minutes, in milliseconds.
 pub const TTL_MS: u64 = 300_000;
@@ -17,7 +17,7 @@ pub struct Terms {
     /// The time to live of a cached prompt after its last use, in milliseconds; 0 for no cache.
     pub ttl_ms: u64,
     /// How long the model's thinking stays in its prompts.
-    pub thinking: ThinkingStays,
+    pub thinking: ThinkingRetention,
     /// Tokens at the beginning of the fixed part that other sessions keep in the cache, in the model's own tokens: the
     /// first call finds them there, and so does a call after a compaction, a gap or a change of the model.
     pub shared: u64,
@@ -25,7 +25,7 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { per_o200k: 1.0, ttl_ms: TTL_MS, thinking: ThinkingStays::Always, shared: 0 }
+        Self { per_o200k: 1.0, ttl_ms: TTL_MS, thinking: ThinkingRetention::Always, shared: 0 }
     }
 }
 
@@ -210,7 +210,7 @@ impl Context {
     }
 
     /// Applies the changes before a step. Returns the tokens before the first changed part.
-    fn change(&mut self, step: &Step, thinking: ThinkingStays) -> u64 {
+    fn change(&mut self, step: &Step, thinking: ThinkingRetention) -> u64 {
         let mut unchanged = u64::MAX;
         if step.compacted {
             self.first = self.next();
@@ -220,9 +220,9 @@ impl Context {
             unchanged = self.fixed;
         }
         let goes = match thinking {
-            ThinkingStays::Always => false,
-            ThinkingStays::UntilUserSpeaks => step.enters.iter().any(|part| part.kind == PartKind::User),
-            ThinkingStays::Never => true,
+            ThinkingRetention::Always => false,
+            ThinkingRetention::UntilUserSpeaks => step.enters.iter().any(|part| part.kind == PartKind::User),
+            ThinkingRetention::Never => true,
         };
         if goes {
             for thought in std::mem::take(&mut self.thoughts) {
@@ -256,7 +256,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{Fixed, Part, PartKind, Rewrite};
+    use crate::conversation::{FixedOrigin, Part, PartKind, Rewrite};
     use proptest::prelude::*;
 
     fn step(enters: u64, emits: u64) -> Step {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn conversation(steps: Vec<Step>) -> Conversation {
-        Conversation { fixed: 100, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
+        Conversation { fixed: 100, fixed_is: FixedOrigin::Stated, steps, ..Conversation::default() }
     }
 
     fn three() -> Conversation {
@@ -364,9 +364,9 @@ mod tests {
         three.steps[2].enters[0].kind = PartKind::User;
         let until_user_speaks = [(110, 0), (138, 110), (163, 110)];
         for (thinking, expected) in [
-            (ThinkingStays::Always, [(110, 0), (138, 110), (170, 138)]),
-            (ThinkingStays::UntilUserSpeaks, until_user_speaks),
-            (ThinkingStays::Never, [(110, 0), (131, 110), (163, 131)]),
+            (ThinkingRetention::Always, [(110, 0), (138, 110), (170, 138)]),
+            (ThinkingRetention::UntilUserSpeaks, until_user_speaks),
+            (ThinkingRetention::Never, [(110, 0), (131, 110), (163, 131)]),
         ] {
             let terms = Terms { thinking, ..Terms::default() };
             let calls = Account::of(&three, &terms).calls;
@@ -398,12 +398,16 @@ mod tests {
         prop::collection::vec(one, 0..15)
     }
 
-    fn thinking() -> impl Strategy<Value = ThinkingStays> {
-        prop::sample::select(vec![ThinkingStays::Always, ThinkingStays::UntilUserSpeaks, ThinkingStays::Never])
+    fn thinking() -> impl Strategy<Value = ThinkingRetention> {
+        prop::sample::select(vec![
+            ThinkingRetention::Always,
+            ThinkingRetention::UntilUserSpeaks,
+            ThinkingRetention::Never,
+        ])
     }
 
     /// The prompts token by token; every token is unique.
-    fn written_out(conversation: &Conversation, thinking: ThinkingStays) -> Vec<Vec<u64>> {
+    fn written_out(conversation: &Conversation, thinking: ThinkingRetention) -> Vec<Vec<u64>> {
         let mut next = 0;
         let mut tokens = |count: u64| {
             next += count;
@@ -416,7 +420,8 @@ mod tests {
             let user = step.enters.iter().any(|part| part.kind == PartKind::User);
             for (kind, text) in &mut parts {
                 let is_thought = *kind == PartKind::Thinking;
-                let goes = thinking == ThinkingStays::Never || (thinking == ThinkingStays::UntilUserSpeaks && user);
+                let goes =
+                    thinking == ThinkingRetention::Never || (thinking == ThinkingRetention::UntilUserSpeaks && user);
                 if step.compacted || (is_thought && goes) {
                     *text = None;
                 }

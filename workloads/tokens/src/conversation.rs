@@ -11,8 +11,8 @@ pub struct Conversation {
     /// Tokens before the first message that no event records: system prompt and tool schemas.
     pub fixed: u64,
     /// The origin of `fixed`.
-    pub fixed_is: Fixed,
-    /// The calls of the model's API, in order. Thinking stays in all prompts here; [`ThinkingStays`] removes
+    pub fixed_is: FixedOrigin,
+    /// The calls of the model's API, in order. Thinking stays in all prompts here; [`ThinkingRetention`] removes
     /// it.
     pub steps: Vec<Step>,
     /// Number of subagents. Each has its own context, so `steps` contains none of their calls.
@@ -26,7 +26,7 @@ pub struct Conversation {
 /// How long a model's own thinking stays in its prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ThinkingStays {
+pub enum ThinkingRetention {
     /// It stays like any other text.
     #[default]
     Always,
@@ -36,13 +36,13 @@ pub enum ThinkingStays {
     Never,
 }
 
-impl ThinkingStays {
+impl ThinkingRetention {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            ThinkingStays::Always => "stays in the prompts",
-            ThinkingStays::UntilUserSpeaks => "stays in the prompts until the user speaks",
-            ThinkingStays::Never => "is not sent back",
+            ThinkingRetention::Always => "stays in the prompts",
+            ThinkingRetention::UntilUserSpeaks => "stays in the prompts until the user speaks",
+            ThinkingRetention::Never => "is not sent back",
         }
     }
 }
@@ -50,7 +50,7 @@ impl ThinkingStays {
 /// The origin of the tokens of system prompt and tool schemas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fixed {
+pub enum FixedOrigin {
     /// The source states the number, or contains the text.
     Stated,
     /// The reported prompt of the first call minus its recorded parts. No other call is used.
@@ -60,13 +60,13 @@ pub enum Fixed {
     Unknown,
 }
 
-impl Fixed {
+impl FixedOrigin {
     /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Fixed::Stated => "stated",
-            Fixed::Inferred => "inferred from the first call",
-            Fixed::Unknown => "unknown, taken as 0",
+            FixedOrigin::Stated => "stated",
+            FixedOrigin::Inferred => "inferred from the first call",
+            FixedOrigin::Unknown => "unknown, taken as 0",
         }
     }
 }
@@ -101,7 +101,7 @@ pub struct Step {
     pub purposes: Vec<CallPurpose>,
     /// The usage that the API reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reported: Option<Reported>,
+    pub reported: Option<CallUsage>,
 }
 
 /// A part of a context.
@@ -176,7 +176,7 @@ pub struct Rewrite {
 /// The usage that the API reported for a call, in the model's own tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reported {
+pub struct CallUsage {
     /// Prompt tokens, cached or not.
     pub prompt: u64,
     /// Prompt tokens read from the cache.

@@ -1,6 +1,6 @@
 //! Factors between models' own token counts and `o200k` counts.
 
-use crate::ThinkingStays;
+use crate::ThinkingRetention;
 
 /// A model's own tokens per `o200k` token.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,14 +19,14 @@ pub struct Factor {
 /// (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>).
 /// Agents on GPT-5 send its encrypted reasoning back: reported prompts grow by all of it.
 /// Chat APIs of other providers do not accept it as text.
-pub fn thinking_stays(model: &str) -> ThinkingStays {
+pub fn thinking_stays(model: &str) -> ThinkingRetention {
     let model = model.to_ascii_lowercase();
     let is = |part: &str| model.contains(part);
     if is("gpt-5") {
-        return ThinkingStays::Always;
+        return ThinkingRetention::Always;
     }
     if !is("claude") {
-        return ThinkingStays::Never;
+        return ThinkingRetention::Never;
     }
     let last_turn_only = is("claude-3")
         || is("haiku-4")
@@ -35,8 +35,8 @@ pub fn thinking_stays(model: &str) -> ThinkingStays {
         || is("opus-4-1")
         || is("opus-4.1");
     match last_turn_only {
-        true => ThinkingStays::UntilUserSpeaks,
-        false => ThinkingStays::Always,
+        true => ThinkingRetention::UntilUserSpeaks,
+        false => ThinkingRetention::Always,
     }
 }
 
@@ -141,10 +141,10 @@ mod tests {
         let newer = "claude-opus-4-5-20251101 claude-opus-5-5 claude-sonnet-4-6";
         let older = "claude-sonnet-4-5-20250929 claude-opus-4-1 claude-haiku-4-5 claude-opus-4-20250514";
         for (models, expected) in [
-            (newer, ThinkingStays::Always),
-            (older, ThinkingStays::UntilUserSpeaks),
-            ("google/gemini-3-pro-preview", ThinkingStays::Never),
-            ("openai/gpt-5.5", ThinkingStays::Always),
+            (newer, ThinkingRetention::Always),
+            (older, ThinkingRetention::UntilUserSpeaks),
+            ("google/gemini-3-pro-preview", ThinkingRetention::Never),
+            ("openai/gpt-5.5", ThinkingRetention::Always),
         ] {
             for model in models.split(' ') {
                 assert_eq!(thinking_stays(model), expected, "{model}");

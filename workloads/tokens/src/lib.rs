@@ -11,7 +11,9 @@ mod usage;
 mod vocabulary;
 
 pub use account::{Account, CallTokens, TTL_MS, Terms};
-pub use conversation::{CallPurpose, Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays};
+pub use conversation::{
+    CallPurpose, CallUsage, Conversation, FixedOrigin, Part, PartKind, Rewrite, Step, ThinkingRetention,
+};
 pub use factor::{Factor, Frame, factor, frame, thinking_stays};
 pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 pub use usage::BilledUsage;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::account::{Account, CallTokens, Terms};
-use crate::conversation::{Conversation, Fixed};
+use crate::conversation::{Conversation, FixedOrigin};
 
 /// The residuals of the ledger against reported prompts. A residual is `ledger / reported - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -86,7 +86,7 @@ fn cache_residual(conversation: &Conversation, terms: &Terms) -> Option<CacheRes
 pub fn residual(conversation: &Conversation, terms: &Terms) -> Option<Residual> {
     let account = Account::of(conversation, terms);
     let fixed = conversation.fixed as f64 * terms.per_o200k;
-    let first = usize::from(conversation.fixed_is == Fixed::Inferred);
+    let first = usize::from(conversation.fixed_is == FixedOrigin::Inferred);
     let (mut ledger_tokens, mut reported_tokens) = (0, 0);
     let (mut all, mut growth) = (Vec::new(), Vec::new());
     let steps = conversation.steps.iter().zip(&account.calls).skip(first);
@@ -136,12 +136,12 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conversation::{Part, PartKind, Reported, Step};
+    use crate::conversation::{CallUsage, Part, PartKind, Step};
 
     fn step(enters: u64, reported: u64) -> Step {
         Step {
             enters: vec![Part::new(PartKind::User, enters)],
-            reported: (reported > 0).then_some(Reported { prompt: reported, ..Reported::default() }),
+            reported: (reported > 0).then_some(CallUsage { prompt: reported, ..CallUsage::default() }),
             ..Step::default()
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     fn the_first_call_is_left_out_if_the_fixed_part_is_inferred() {
         let mut conversation = Conversation {
             fixed: 1000,
-            fixed_is: Fixed::Inferred,
+            fixed_is: FixedOrigin::Inferred,
             steps: vec![step(0, 1000), step(100, 1050), step(100, 1300), step(0, 0)],
             ..Conversation::default()
         };
@@ -161,7 +161,7 @@ mod tests {
         // The growth is 100 instead of 50, then 200 instead of 300.
         let growth = found.growth_median_abs.unwrap();
         assert!((growth - (1.0 + 1.0 / 3.0) / 2.0).abs() < 1e-9, "{growth}");
-        conversation.fixed_is = Fixed::Stated;
+        conversation.fixed_is = FixedOrigin::Stated;
         assert_eq!(residual(&conversation, &Terms::default()).unwrap().calls, 3);
         conversation.steps.clear();
         assert_eq!(residual(&conversation, &Terms::default()), None);

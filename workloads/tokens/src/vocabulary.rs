@@ -51,13 +51,13 @@ pub(crate) fn count(text: &str) -> u64 {
 
 struct Counter {
     cache: Cache,
-    short: Remembered<1>,
-    long: Remembered<2>,
+    short: WordCache<1>,
+    long: WordCache<2>,
 }
 
 impl Counter {
     fn new() -> Self {
-        Self { cache: SPLITTER.create_cache(), short: Remembered::new(SHORT_WORDS), long: Remembered::new(LONG_WORDS) }
+        Self { cache: SPLITTER.create_cache(), short: WordCache::new(SHORT_WORDS), long: WordCache::new(LONG_WORDS) }
     }
 
     fn text(&mut self, text: &str) -> u64 {
@@ -128,7 +128,7 @@ fn half(bytes: &[u8], start: usize, length: usize) -> u128 {
 }
 
 /// Words whose tokens are known.
-struct Remembered<const HALVES: usize> {
+struct WordCache<const HALVES: usize> {
     /// Words, each at the place that its hash gives; 0 for none.
     words: Vec<[u128; HALVES]>,
     /// The tokens of each word in `words`.
@@ -136,7 +136,7 @@ struct Remembered<const HALVES: usize> {
     bits: u32,
 }
 
-impl<const HALVES: usize> Remembered<HALVES> {
+impl<const HALVES: usize> WordCache<HALVES> {
     fn new(bits: u32) -> Self {
         Self { words: vec![[0; HALVES]; 1 << bits], tokens: vec![0; 1 << bits], bits }
     }

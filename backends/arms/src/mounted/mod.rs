@@ -107,7 +107,7 @@ pub trait MountedStore: Send + Sync {
     }
 }
 
-/// The properties of a mount that keeps files. The lines of its code are an argument of [`Mounted::new`].
+/// The properties of a mount that keeps files. The lines of its code are an argument of [`StoreBackend::new`].
 pub fn description(name: &str, summary: impl Into<String>, durability: &str) -> Description {
     let need = |name: &str, why: &str| Need { name: name.to_owned(), why: why.to_owned() };
     Description {
@@ -133,7 +133,7 @@ pub fn description(name: &str, summary: impl Into<String>, durability: &str) -> 
 
 /// A backend over one store.
 #[derive(Clone)]
-pub struct Mounted {
+pub struct StoreBackend {
     store: Arc<dyn MountedStore>,
     /// Replaces the store's own launch.
     replaced: Option<Launch>,
@@ -143,7 +143,7 @@ pub struct Mounted {
     lines_of_code: u32,
 }
 
-impl Mounted {
+impl StoreBackend {
     /// The backend, whose files `lines_of_code` lines serve.
     pub fn new(store: impl MountedStore + 'static, lines_of_code: u32) -> Self {
         Self { store: Arc::new(store), replaced: None, options: Vec::new(), lines_of_code }
@@ -187,7 +187,7 @@ impl Mounted {
     }
 }
 
-impl Backend for Mounted {
+impl Backend for StoreBackend {
     fn describe(&self) -> Description {
         Description { lines_of_code: self.lines_of_code, ..self.store.describe() }
     }

@@ -12,14 +12,14 @@ use fuse::connection::{Connection, mount_at};
 use fuse::own_file;
 use processes::ChildProcess;
 
-use super::{Mounted, READY};
+use super::{READY, StoreBackend};
 use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig, log_end};
 
 /// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the daemon's background work.
 const BACKGROUND_MAX: Duration = Duration::from_secs(100);
 
 pub(super) struct MountedWorkspace {
-    backend: Mounted,
+    backend: StoreBackend,
     config: WorkspaceConfig,
     mount: PathBuf,
     /// The agent's directory: the mount, or a directory in it.
@@ -36,7 +36,7 @@ impl MountedWorkspace {
     /// # Errors
     ///
     /// If the daemon cannot be started, or does not mount in time; with the last lines of its log.
-    pub(super) fn open(backend: Mounted, config: &WorkspaceConfig) -> io::Result<Self> {
+    pub(super) fn open(backend: StoreBackend, config: &WorkspaceConfig) -> io::Result<Self> {
         let mount = config.dir.join(crate::backend::FILES);
         // Accessing a dead mount fails; the daemon detaches it.
         if mount_at(&mount)?.is_none() {

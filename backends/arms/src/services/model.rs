@@ -135,7 +135,7 @@ impl Answers {
     pub fn arguments(self, local: &LocalModel, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
         Ok(match self {
             Self::Local => {
-                let Shared { url, model } = local.shared(program)?;
+                let Endpoint { url, model } = local.shared(program)?;
                 let mut words: Vec<OsString> = ["--provider=local", "--parallel=1"].map(Into::into).into();
                 words.push(format!("--base-url={url}").into());
                 words.push(format!("--model={model}").into());
@@ -191,13 +191,13 @@ fn given() -> Result<(String, String), Unavailable> {
 #[derive(Debug, Default)]
 pub struct LocalModel {
     /// Searched once, because the checksum of a model takes long.
-    installed: OnceLock<Result<Installed, Unavailable>>,
-    running: Mutex<Option<Running>>,
+    installed: OnceLock<Result<Installation, Unavailable>>,
+    running: Mutex<Option<ServerHandle>>,
 }
 
 /// The installed model and server.
 #[derive(Clone, Debug)]
-struct Installed {
+struct Installation {
     model: PathBuf,
     program: PathBuf,
     versions: Versions,
@@ -205,26 +205,26 @@ struct Installed {
 
 /// How a workspace reaches the shared server.
 #[derive(Clone, Debug)]
-struct Shared {
+struct Endpoint {
     url: String,
     model: String,
 }
 
 #[derive(Debug)]
-struct Running {
-    shared: Shared,
+struct ServerHandle {
+    shared: Endpoint,
     /// Dropping it ends the server.
     stop: Sender<()>,
     keeper: JoinHandle<()>,
 }
 
 impl LocalModel {
-    fn installed(&self) -> Result<&Installed, Unavailable> {
+    fn installed(&self) -> Result<&Installation, Unavailable> {
         let found = self.installed.get_or_init(look);
         found.as_ref().map_err(Clone::clone)
     }
 
-    fn shared(&self, program: &Path) -> io::Result<Shared> {
+    fn shared(&self, program: &Path) -> io::Result<Endpoint> {
         let mut running = self.running.lock();
         if let Some(running) = &*running {
             return Ok(running.shared.clone());
@@ -241,13 +241,13 @@ impl LocalModel {
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(io::Error::other("llama-server was not started")),
         };
-        let shared = Shared { url, model };
-        *running = Some(Running { shared: shared.clone(), stop, keeper });
+        let shared = Endpoint { url, model };
+        *running = Some(ServerHandle { shared: shared.clone(), stop, keeper });
         Ok(shared)
     }
 
     pub(super) fn stop(&self) {
-        let Some(Running { stop, keeper, .. }) = self.running.lock().take() else {
+        let Some(ServerHandle { stop, keeper, .. }) = self.running.lock().take() else {
             return;
         };
         drop(stop);
@@ -257,7 +257,7 @@ impl LocalModel {
     }
 }
 
-fn look() -> Result<Installed, Unavailable> {
+fn look() -> Result<Installation, Unavailable> {
     let missing = |error: &dyn std::error::Error| {
         let said = error.to_string();
         let (reason, fix) = said.split_once("\n  fix: ").unwrap_or((&said, "make model"));
@@ -274,7 +274,7 @@ fn look() -> Result<Installed, Unavailable> {
     let name = name_of(&model);
     let more = [("llama-server", version), ("model", name), ("model sha256", sha256)];
     let versions = versions("live", more);
-    Ok(Installed { model, program, versions })
+    Ok(Installation { model, program, versions })
 }
 
 fn name_of(model: &Path) -> String {
@@ -283,7 +283,7 @@ fn name_of(model: &Path) -> String {
 }
 
 /// Starts the server, sends its URL to `started`, and keeps it until `stopped` is closed.
-fn keep(local: &Installed, launcher: &[OsString], started: &Sender<io::Result<String>>, stopped: &Receiver<()>) {
+fn keep(local: &Installation, launcher: &[OsString], started: &Sender<io::Result<String>>, stopped: &Receiver<()>) {
     // The thread that needs the server first may be bound to the measured processor.
     let server = cpu::unpin()
         .and_then(|()| LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other));

@@ -28,14 +28,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Selects a server: one that we start, or an external one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wanted {
+pub enum ServerChoice {
     /// A server that we start.
     Started(ServerKind),
     /// The external server at [`ENDPOINT`].
     Given,
 }
 
-impl Wanted {
+impl ServerChoice {
     /// The default on this machine: the external server, else MinIO if installed or required, else the
     /// embedded one.
     pub fn default_here() -> Self {
@@ -96,7 +96,7 @@ impl Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DistantServer {
     /// The server.
-    pub wanted: Wanted,
+    pub wanted: ServerChoice,
     /// Added round-trip time in milliseconds.
     rtt_ms: u32,
 }
@@ -104,7 +104,7 @@ pub struct DistantServer {
 impl DistantServer {
     /// The default server of this machine, on loopback.
     pub fn default_here() -> Self {
-        Self { wanted: Wanted::default_here(), rtt_ms: 0 }
+        Self { wanted: ServerChoice::default_here(), rtt_ms: 0 }
     }
 
     /// Parses the end of a backend's name: an optional server such as `-minio`, then an optional
@@ -115,8 +115,8 @@ impl DistantServer {
             None => (suffix, 0),
         };
         let wanted = match server.strip_prefix('-') {
-            Some(server) => Wanted::of_name(server)?,
-            None if server.is_empty() => Wanted::default_here(),
+            Some(server) => ServerChoice::of_name(server)?,
+            None if server.is_empty() => ServerChoice::default_here(),
             None => return None,
         };
         Some(Self { wanted, rtt_ms })
@@ -194,7 +194,7 @@ pub fn place(site: &Path) -> String {
 
 /// The running servers, by kind and added round-trip time in milliseconds.
 #[derive(Debug, Default)]
-pub struct Servers(Mutex<BTreeMap<(Wanted, u32), Service>>);
+pub struct Servers(Mutex<BTreeMap<(ServerChoice, u32), Service>>);
 
 #[derive(Debug)]
 struct Service {
@@ -214,8 +214,8 @@ impl Servers {
             return Ok(service.address.clone());
         }
         let service = match wanted {
-            Wanted::Given => given(rtt_ms)?,
-            Wanted::Started(kind) => start(program, kind, rtt_ms)?,
+            ServerChoice::Given => given(rtt_ms)?,
+            ServerChoice::Started(kind) => start(program, kind, rtt_ms)?,
         };
         let address = service.address.clone();
         services.insert((wanted, rtt_ms), service);
@@ -298,7 +298,7 @@ mod tests {
         }
         assert_eq!(DistantServer::of_suffix(""), Some(DistantServer::default_here()));
         let far = DistantServer::of_suffix("-embedded@5ms").unwrap();
-        assert_eq!(far.wanted, Wanted::Started(ServerKind::Embedded));
+        assert_eq!(far.wanted, ServerChoice::Started(ServerKind::Embedded));
         assert_eq!(far.words(), "on embedded S3, behind a simulated round-trip time of 5 ms");
         for wrong in ["-", "-maxio", "minio", "-minio@30", "@ms"] {
             assert_eq!(DistantServer::of_suffix(wrong), None, "{wrong}");

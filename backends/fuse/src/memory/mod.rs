@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT,
+    Allocation, Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT,
     RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
 use tree::{Body, Directory, Entry, Node, Tree};
@@ -245,19 +245,19 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         let size = node.attr.size;
         let content = node.content_mut()?;
         let end = offset + length;
         let keep_size = match how {
-            Allocate::Reserve { keep_size } => keep_size,
-            Allocate::PunchHole => {
+            Allocation::Reserve { keep_size } => keep_size,
+            Allocation::PunchHole => {
                 content.punch(offset, length);
                 true
             }
-            Allocate::Zero { keep_size } => {
+            Allocation::Zero { keep_size } => {
                 content.punch(offset, length);
                 keep_size
             }

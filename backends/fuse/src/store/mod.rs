@@ -98,7 +98,7 @@ pub enum RenameMode {
 
 /// The operation of [`Store::fallocate`] on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Allocate {
+pub enum Allocation {
     /// Reserve space for writes; extends the file to the end of the range unless `keep_size`.
     Reserve {
         /// Keep the file's size.
@@ -239,7 +239,7 @@ pub enum Coherence {
 
 /// A call whose answer may have to wait for a remote server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slow {
+pub enum SlowCall {
     /// [`Store::read`] of a range.
     Read {
         /// Offset of the first byte.
@@ -417,7 +417,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Reserves, punches or zeroes a range. `length` is not 0.
-    fn fallocate(&self, _caller: &Caller, _ino: Ino, _how: Allocate, _offset: u64, _length: u64) -> Result<()> {
+    fn fallocate(&self, _caller: &Caller, _ino: Ino, _how: Allocation, _offset: u64, _length: u64) -> Result<()> {
         Err(Errno::ROFS.into())
     }
 
@@ -477,7 +477,7 @@ pub trait Store: Send + Sync {
 
     /// Whether a call may have to wait for a remote server. The front end then answers it on its own
     /// thread, so that other requests do not wait.
-    fn is_slow(&self, _ino: Ino, _call: Slow) -> bool {
+    fn is_slow(&self, _ino: Ino, _call: SlowCall) -> bool {
         false
     }
 

@@ -15,7 +15,7 @@ use super::answer::is_blank;
 /// A cached answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Kept {
+pub(super) struct CachedAnswer {
     /// The model that answered.
     pub(super) model: String,
     pub(super) text: String,
@@ -69,13 +69,13 @@ impl AnswerCache {
         self.saved_tokens.load(Ordering::Relaxed)
     }
 
-    pub(super) fn get(&self, request: &Request) -> Option<Kept> {
+    pub(super) fn get(&self, request: &Request) -> Option<CachedAnswer> {
         if !self.is_enabled() {
             return None;
         }
         let path = self.path(&self.key(request));
         let found = own_file::read(&path).ok().and_then(|bytes| {
-            let kept = serde_json::from_slice::<Kept>(&bytes);
+            let kept = serde_json::from_slice::<CachedAnswer>(&bytes);
             kept.map_err(|error| {
                 tracing::warn!("{} is not a valid cached answer, so the model is asked again: {error}", path.display())
             })
@@ -100,14 +100,18 @@ impl AnswerCache {
         if !self.is_enabled() || is_none {
             return;
         }
-        let kept =
-            Kept { model: request.model.clone(), text: reply.text.clone(), finish: reply.finish, usage: reply.usage };
+        let kept = CachedAnswer {
+            model: request.model.clone(),
+            text: reply.text.clone(),
+            finish: reply.finish,
+            usage: reply.usage,
+        };
         if let Err(error) = self.write(&self.path(&self.key(request)), &kept) {
             tracing::warn!("the cache {}: {error}", self.folder.display());
         }
     }
 
-    fn write(&self, path: &Path, kept: &Kept) -> std::io::Result<()> {
+    fn write(&self, path: &Path, kept: &CachedAnswer) -> std::io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(kept)?)?;

@@ -18,7 +18,7 @@ use processes::{ChildProcess, head};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::generator::{FileToMake, Generator, Generators, Made, TreeLine};
+use super::generator::{FileRequest, GeneratedContent, Generator, Generators, TreeLine};
 use super::rule::Rule;
 use super::settings::Setting;
 use crate::names::shown;
@@ -271,7 +271,7 @@ impl Generator for CommandGenerator {
         self.rules.iter().any(|rule| rule.matches(path))
     }
 
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent> {
         let prompt = file.around.setting(file.path, Setting::Prompt);
         let mut context = Vec::new();
         let input = match self.input {
@@ -301,7 +301,7 @@ impl Generator for CommandGenerator {
             let why = format!("it printed nothing for {}", shown(file.path.as_bytes()));
             return Err(self.failed(Errno::IO, &why));
         }
-        Ok(Made { content, context, ..Made::default() })
+        Ok(GeneratedContent { content, context, ..GeneratedContent::default() })
     }
 }
 

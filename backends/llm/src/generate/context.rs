@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use fuse::store::{Ino, Kind, Store};
 
-use super::Shared;
+use super::SharedState;
 use super::generator::TreeLine;
 use crate::names::shown;
 
@@ -126,7 +126,7 @@ fn beginning(text: &str, most: usize) -> &str {
     &text[..lines]
 }
 
-impl Shared {
+impl SharedState {
     /// The generated files that the prompt of the file at `path` shows, in the order of [`rank`], within `most` bytes
     /// with their paths. The last one may be cut. Files that a program has written or changed are not shown.
     pub(super) fn context_files(&self, path: &str, tree: &[TreeLine], most: usize) -> Vec<ContextFile> {

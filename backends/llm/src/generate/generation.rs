@@ -9,12 +9,12 @@ use models::{Cancel, Usage};
 
 use super::context::ContextFile;
 use super::{
-    AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, TreeLine, Written,
-    context,
+    AnswerCache, CommandContext, FileRequest, GENERATOR, GeneratedContent, Kernel, ModelAnswer, PROMPT_MAX, Setting,
+    SharedState, TreeLine, context,
 };
 use crate::ERROR;
 use crate::asker::Purpose;
-use crate::flight::Failed;
+use crate::flight::Failure;
 use crate::names::shown;
 
 const MODEL: &str = "user.llmfs.model";
@@ -28,9 +28,9 @@ const CONTEXT_TOKENS: &str = "user.llmfs.context-tokens";
 pub(super) const ATTRIBUTES: [&str; 8] =
     [GENERATOR, MODEL, TOKENS, GENERATED_AT, CUT_OFF, CONTEXT, CONTEXT_TOKENS, ERROR];
 
-impl Shared {
+impl SharedState {
     /// Generates the content of a waiting file and stores it, unless a caller wrote to the file meanwhile.
-    pub(super) fn make(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<(), Failed> {
+    pub(super) fn make(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<(), Failure> {
         let Some(waits) = self.waiting.read().get(&ino).cloned() else {
             return Ok(());
         };
@@ -93,7 +93,7 @@ impl Shared {
         self.files.setxattr(caller, ino, name, value, XattrMode::Set)
     }
 
-    fn keep(&self, now: &Caller, ino: Ino, made: &Made) -> Result<()> {
+    fn keep(&self, now: &Caller, ino: Ino, made: &GeneratedContent) -> Result<()> {
         self.files.write(now, ino, 0, &made.content)?;
         let tokens = made.usage.map(|usage| usage.prompt + usage.output);
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
@@ -120,14 +120,20 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn generate(&self, ino: Ino, generator: &str, about: Option<&str>, cancel: &Cancel) -> Result<Made> {
+    pub(super) fn generate(
+        &self,
+        ino: Ino,
+        generator: &str,
+        about: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<GeneratedContent> {
         let path = self.names.read().path(ino);
         let path = path.ok_or_else(|| StoreError::storage(Errno::IO, "a file without a name cannot be generated"))?;
         let makes = self.generators.get(generator).ok_or_else(|| {
             let why = format!("this mount has no generator {generator:?}; give its definition with --generator");
             StoreError::storage(Errno::IO, why)
         })?;
-        makes.generate(&FileToMake { path: &path, about, around: self, cancel })
+        makes.generate(&FileRequest { path: &path, about, around: self, cancel })
     }
 
     fn cached(
@@ -136,7 +142,7 @@ impl Shared {
         request: &models::Request,
         context_bytes: usize,
         cancel: &Cancel,
-    ) -> std::result::Result<Written, Failed> {
+    ) -> std::result::Result<ModelAnswer, Failure> {
         let purpose = Purpose::Content;
         let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
         let share = context_bytes as f64 / bytes.max(1) as f64;
@@ -144,7 +150,7 @@ impl Shared {
         if let Some(kept) = self.cache.get(request) {
             let purpose = purpose.name();
             self.asker.log(&format!("{purpose} {path}: answered from the cache"));
-            return Ok(Written {
+            return Ok(ModelAnswer {
                 text: kept.text,
                 finish: kept.finish,
                 usage: kept.usage,
@@ -162,7 +168,7 @@ impl Shared {
                 purpose.name()
             ));
         }
-        Ok(Written { text: reply.text, finish: reply.finish, usage: reply.usage, is_cached: false, context_tokens })
+        Ok(ModelAnswer { text: reply.text, finish: reply.finish, usage: reply.usage, is_cached: false, context_tokens })
     }
 
     /// The first `PROMPT_MAX + 1` bytes of a file, which is enough to detect an overlong setting.
@@ -244,7 +250,7 @@ impl Shared {
     }
 }
 
-impl CommandContext for Shared {
+impl CommandContext for SharedState {
     fn tree(&self) -> Vec<TreeLine> {
         let mut lines = Vec::new();
         if let Err(error) = self.walk(ROOT, "", &mut lines) {
@@ -284,7 +290,7 @@ impl CommandContext for Shared {
         question: String,
         context_bytes: usize,
         cancel: &Cancel,
-    ) -> Result<Written> {
+    ) -> Result<ModelAnswer> {
         let model = self.setting(path, Setting::Model);
         let model = model.unwrap_or_else(|| self.asker.model().to_owned());
         // Refuse an overlong prompt even if the question does not contain it.

@@ -40,7 +40,7 @@ impl TreeLine {
 
 /// A model's answer to a generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct ModelAnswer {
     /// The text of the answer.
     pub text: String,
     /// Why the answer ended.
@@ -69,8 +69,14 @@ pub trait CommandContext {
     ///
     /// # Errors
     /// The error number for the reader, and the reason.
-    fn ask(&self, path: &str, system: &str, question: String, context_bytes: usize, cancel: &Cancel)
-    -> Result<Written>;
+    fn ask(
+        &self,
+        path: &str,
+        system: &str,
+        question: String,
+        context_bytes: usize,
+        cancel: &Cancel,
+    ) -> Result<ModelAnswer>;
 
     /// The cache of answers.
     fn cache(&self) -> &super::AnswerCache;
@@ -80,7 +86,7 @@ pub trait CommandContext {
 }
 
 /// A file to generate.
-pub struct FileToMake<'a> {
+pub struct FileRequest<'a> {
     /// Path from the root, such as `/src/main.py`.
     pub path: &'a str,
     /// The prompt of the file, from its tree or its attribute `user.llmfs.prompt`.
@@ -93,7 +99,7 @@ pub struct FileToMake<'a> {
 
 /// The result of a generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct GeneratedContent {
     /// The content; only that of a live file may be empty.
     pub content: Vec<u8>,
     /// The model that wrote the content, if one did.
@@ -104,11 +110,11 @@ pub struct Made {
     pub is_cut_off: bool,
     /// The other files that the generator was shown.
     pub context: Vec<ContextFile>,
-    /// As in [`Written`].
+    /// As in [`ModelAnswer`].
     pub context_tokens: u64,
 }
 
-impl From<String> for Made {
+impl From<String> for GeneratedContent {
     fn from(text: String) -> Self {
         Self { content: text.into_bytes(), ..Self::default() }
     }
@@ -133,13 +139,13 @@ pub trait Generator: Send + Sync {
     ///
     /// # Errors
     /// The error number for the reader, and the reason.
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made>;
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent>;
 
     /// Handles a write to a live file.
     ///
     /// # Errors
     /// `EACCES` if the file is read-only; `EINVAL` if it does not accept the data.
-    fn accept(&self, _file: &FileToMake<'_>, _data: &[u8]) -> Result<()> {
+    fn accept(&self, _file: &FileRequest<'_>, _data: &[u8]) -> Result<()> {
         Err(read_only())
     }
 }

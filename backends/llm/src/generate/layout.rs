@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use fuse::store::{Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError};
 use models::{Cancel, Finish, Schema};
 
-use super::saved::Pending;
-use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree};
+use super::saved::PendingFile;
+use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, SharedState, TreeEntry, TreeError, tree};
 use crate::asker::Purpose;
 use crate::names::shown;
 
@@ -23,7 +23,7 @@ const LIVE: [(&str, &str, u16); 6] = [
     ("cache_list", "cache_list", 0o444),
 ];
 
-impl Shared {
+impl SharedState {
     /// Creates `/.llmfs` and its control files.
     pub(super) fn add_control(&mut self, prompt: Option<&str>) -> Result<()> {
         let dir = self.directory(ROOT, b".llmfs")?;
@@ -173,7 +173,7 @@ never hold two dots.";
                     for (name, value) in attributes {
                         self.set_attribute(&self.owner, ino, name, value)?;
                     }
-                    let waits = Pending { generator: "default".to_owned(), about: entry.about.clone() };
+                    let waits = PendingFile { generator: "default".to_owned(), about: entry.about.clone() };
                     self.waiting.write().insert(ino, waits);
                 }
             }

@@ -8,7 +8,7 @@ use fuse::own_file;
 use fuse::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 use inputs::Document;
 
-use super::saved::{Bytes, Node, Pending, Saved, SavedError, VERSION};
+use super::saved::{Bytes, Node, PendingFile, SavedError, SavedTree, VERSION};
 
 /// Loads the save file at `path` into an empty `store`. Calls `named` for each name, and returns the waiting
 /// files.
@@ -16,12 +16,12 @@ pub(super) fn load(
     path: &Path,
     store: &MemoryStore,
     mut named: impl FnMut(Ino, Ino, &[u8]),
-) -> Result<Vec<(Ino, Pending)>, SavedError> {
+) -> Result<Vec<(Ino, PendingFile)>, SavedError> {
     let form = |why: String| SavedError::Form { path: path.to_owned(), why };
     let bytes = own_file::read(path).map_err(|error| SavedError::File { path: path.to_owned(), error })?;
     let text = String::from_utf8(bytes).map_err(|error| form(error.to_string()))?;
     let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
-    let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;
+    let saved: SavedTree = document.read().map_err(|error| form(error.to_string()))?;
     if saved.v != VERSION {
         return Err(form(format!("it has version {}; this ctxbench knows version {VERSION}", saved.v)));
     }

@@ -31,7 +31,7 @@ use parking_lot::{Mutex, RwLock};
 pub use cache::AnswerCache;
 pub use command::CommandGenerator;
 pub use context::{CONTEXT_DEFAULT, CONTEXT_MAX, ContextFile};
-pub use generator::{CommandContext, FileToMake, Generator, Generators, Made, TreeLine, Written};
+pub use generator::{CommandContext, FileRequest, GeneratedContent, Generator, Generators, ModelAnswer, TreeLine};
 pub use saved::SavedError;
 pub use settings::Setting;
 pub use tree::{ENTRIES_MAX, EntryKind, TreeEntry, TreeError, parse as parse_tree, schema as tree_schema};
@@ -39,7 +39,7 @@ pub use tree::{ENTRIES_MAX, EntryKind, TreeEntry, TreeError, parse as parse_tree
 use fuse::memory::MemoryStore;
 use fuse::store::{Caller, Errno, Ino, KernelCache, Kind, ROOT, Result, Store, StoreError};
 
-use self::saved::{Pending, SaveFile};
+use self::saved::{PendingFile, SaveFile};
 use super::asker::Asker;
 use super::flight::Flights;
 use super::names::Names;
@@ -115,7 +115,7 @@ impl From<StoreError> for GenerateError {
 /// A file system whose tree and content a model writes.
 #[derive(Debug)]
 pub struct GenerateStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     flights: Arc<Flights<Ino, ()>>,
     /// The content last shown of each control file.
     shown: Mutex<HashMap<Ino, Arc<Vec<u8>>>>,
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Kernel {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     asker: Asker,
     cache: AnswerCache,
     generators: Generators,
@@ -138,7 +138,7 @@ struct Shared {
     files: MemoryStore,
     owner: Caller,
     names: RwLock<Names>,
-    waiting: RwLock<HashMap<Ino, Pending>>,
+    waiting: RwLock<HashMap<Ino, PendingFile>>,
     /// Control files and the names of their generators; fixed once the store is open.
     live: HashMap<Ino, &'static str>,
     /// The directory `/.llmfs`.
@@ -178,7 +178,7 @@ impl GenerateStore {
             let loaded = save.load(&files, |ino, dir, name| names.add(ino, dir, name))?;
             waiting.extend(loaded);
         }
-        let mut shared = Shared {
+        let mut shared = SharedState {
             asker,
             cache: options.cache,
             generators: options.generators,
@@ -304,7 +304,7 @@ impl GenerateStore {
         }
         let about = self.shared.files.getxattr(ino, PROMPT.as_bytes()).ok();
         let about = about.map(|about| String::from_utf8_lossy(&about).into_owned());
-        self.shared.waiting.write().insert(ino, Pending { generator, about });
+        self.shared.waiting.write().insert(ino, PendingFile { generator, about });
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use fuse::unfinished;
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::saved::{Bytes, Extent, Node, Pending, SaveFile, SavedError, VERSION, beside, folder};
+use super::saved::{Bytes, Extent, Node, PendingFile, SaveFile, SavedError, VERSION, beside, folder};
 
 /// The most bytes of content in one extent of a save file.
 const PIECE: u64 = 1 << 20;
@@ -121,7 +121,7 @@ impl SaveFile {
         &self,
         store: &MemoryStore,
         inodes: &[NamedInode],
-        pending: &dyn Fn(Ino) -> Option<Pending>,
+        pending: &dyn Fn(Ino) -> Option<PendingFile>,
     ) -> Result<(), SavedError> {
         let failed = |error| SavedError::File { path: self.path().to_owned(), error };
         let new = beside(self.path(), ".new");
@@ -157,7 +157,7 @@ impl SaveFile {
 fn written<'a>(
     store: &'a MemoryStore,
     inode: &NamedInode,
-    pending: &dyn Fn(Ino) -> Option<Pending>,
+    pending: &dyn Fn(Ino) -> Option<PendingFile>,
 ) -> Result<Node<Extents<'a>>, StoreError> {
     let ino = inode.ino;
     // Read before the content: a file generated in between would otherwise be saved as empty.

@@ -101,7 +101,7 @@ impl Bytes {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Saved {
+pub(super) struct SavedTree {
     pub(super) v: u32,
     pub(super) nodes: Vec<Node>,
 }
@@ -150,13 +150,13 @@ pub(super) struct Node<E = Vec<Extent>> {
     pub(super) more_xattrs: Vec<(Bytes, Bytes)>,
     /// Present if the file waits for generation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingFile>,
 }
 
 /// How a waiting file is to be generated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pending {
+pub(super) struct PendingFile {
     /// The name of the generator.
     pub(super) generator: String,
     /// The prompt of the file.
@@ -211,7 +211,7 @@ impl SaveFile {
         &self,
         store: &MemoryStore,
         named: impl FnMut(Ino, Ino, &[u8]),
-    ) -> Result<Vec<(Ino, Pending)>, SavedError> {
+    ) -> Result<Vec<(Ino, PendingFile)>, SavedError> {
         load::load(&self.path, store, named)
     }
 }

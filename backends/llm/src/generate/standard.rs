@@ -6,7 +6,7 @@ use fuse::store::{Errno, Result, StoreError};
 use models::Finish;
 
 use super::answer::{is_blank, unfenced};
-use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
+use super::generator::{FileRequest, GeneratedContent, Generator, Generators, TreeLine, read_only};
 use super::settings::Setting;
 use super::{AnswerCache, context};
 use crate::asker::QUESTION_MAX;
@@ -40,7 +40,7 @@ impl Generator for DefaultGenerator {
         "default"
     }
 
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent> {
         const WRITER: &str = "You write one file of a file system. Answer with the content of that file and nothing else: \
 no explanation, no Markdown fence around it.";
         let mut question = String::new();
@@ -73,7 +73,7 @@ no explanation, no Markdown fence around it.";
         if is_blank(&written.text, is_cut_off) {
             return Err(StoreError::storage(Errno::IO, "the model wrote nothing"));
         }
-        Ok(Made {
+        Ok(GeneratedContent {
             content: unfenced(&written.text, is_cut_off).into_bytes(),
             model: file.around.setting(file.path, Setting::Model),
             usage: Some(written.usage),
@@ -92,7 +92,7 @@ impl Generator for SettingGenerator {
         self.0.name()
     }
 
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent> {
         let value = file.around.setting(file.path, self.0);
         let value = value.ok_or_else(|| {
             let why = format!("no {} is set for {}", self.0.name(), file.path);
@@ -106,7 +106,7 @@ impl Generator for SettingGenerator {
 type Accept = fn(&AnswerCache, &[u8]) -> Result<()>;
 
 /// A live file: its name, its content, and how it takes a write; `None` for one that can only be read.
-struct Live(&'static str, fn(&FileToMake<'_>) -> String, Option<Accept>);
+struct Live(&'static str, fn(&FileRequest<'_>) -> String, Option<Accept>);
 
 impl Generator for Live {
     fn name(&self) -> &str {
@@ -117,11 +117,11 @@ impl Generator for Live {
         true
     }
 
-    fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
+    fn generate(&self, file: &FileRequest<'_>) -> Result<GeneratedContent> {
         Ok(self.1(file).into())
     }
 
-    fn accept(&self, file: &FileToMake<'_>, data: &[u8]) -> Result<()> {
+    fn accept(&self, file: &FileRequest<'_>, data: &[u8]) -> Result<()> {
         match self.2 {
             Some(accept) => accept(file.around.cache(), data),
             None => Err(read_only()),
@@ -130,7 +130,7 @@ impl Generator for Live {
 }
 
 /// `tree`: the tree with one line an entry, for `grep`.
-fn tree(file: &FileToMake<'_>) -> String {
+fn tree(file: &FileRequest<'_>) -> String {
     let tree = file.around.tree();
     tree.iter().map(|line| tree_line(line) + "\n").collect()
 }
@@ -153,7 +153,7 @@ fn tree_line(line: &TreeLine) -> String {
 }
 
 /// `readme`: explains the mount, lists the tree, and counts the waiting files.
-fn readme(file: &FileToMake<'_>) -> String {
+fn readme(file: &FileRequest<'_>) -> String {
     let tree = file.around.tree();
     let is_file = |line: &&TreeLine| !line.is_directory() && line.target.is_none();
     let files: Vec<&TreeLine> = tree.iter().filter(is_file).collect();
@@ -194,7 +194,7 @@ fn switch(data: &[u8]) -> Result<bool> {
 }
 
 /// Whether the cache is enabled; a write of 0 or 1 switches it.
-fn cache_enabled(file: &FileToMake<'_>) -> String {
+fn cache_enabled(file: &FileRequest<'_>) -> String {
     format!("{}\n", u8::from(file.around.cache().is_enabled()))
 }
 
@@ -212,12 +212,12 @@ fn clear_cache(cache: &AnswerCache, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn cache_stats(file: &FileToMake<'_>) -> String {
+fn cache_stats(file: &FileRequest<'_>) -> String {
     file.around.cache().stats()
 }
 
 /// The hash and the size in bytes of each cached answer.
-fn cache_list(file: &FileToMake<'_>) -> String {
+fn cache_list(file: &FileRequest<'_>) -> String {
     let list = file.around.cache().list();
     let lines = list.iter().map(|(hash, bytes)| format!("{hash} {bytes}\n"));
     lines.collect()

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
-    Slow, StatFs, Store, StoreError, XattrMode, slice,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    SlowCall, StatFs, Store, StoreError, XattrMode, slice,
 };
 use models::Cancel;
 
-use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
+use super::{FileRequest, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
 
 impl Store for GenerateStore {
     fuse::forward! { self.shared.files =>
@@ -123,7 +123,7 @@ impl Store for GenerateStore {
         if let Some(generator) = self.shared.live.get(&ino) {
             let generator = self.shared.generators.get(generator).ok_or(Errno::IO)?;
             let path = self.shared.names.read().path(ino).unwrap_or_default();
-            let file = FileToMake { path: &path, about: None, around: &*self.shared, cancel: &Cancel::default() };
+            let file = FileRequest { path: &path, about: None, around: &*self.shared, cancel: &Cancel::default() };
             generator.accept(&file, data)?;
             let said = String::from_utf8_lossy(data).trim().to_owned();
             self.shared.asker.log(&format!("{path} was set to {said}"));
@@ -133,7 +133,7 @@ impl Store for GenerateStore {
         self.changed(self.shared.files.write(caller, ino, offset, data))
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         if self.shared.live.contains_key(&ino) {
             return Err(Errno::INVAL.into());
         }
@@ -203,11 +203,11 @@ impl Store for GenerateStore {
         self.shared.save()
     }
 
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+    fn is_slow(&self, ino: Ino, call: SlowCall) -> bool {
         match call {
-            Slow::Read { .. } => self.waits(ino),
-            Slow::SizeForRead => self.attr_coherence(ino) == Coherence::Uncached,
-            Slow::Fsync => self.shared.save.is_some(),
+            SlowCall::Read { .. } => self.waits(ino),
+            SlowCall::SizeForRead => self.attr_coherence(ino) == Coherence::Uncached,
+            SlowCall::Fsync => self.shared.save.is_some(),
             _ => false,
         }
     }

@@ -31,7 +31,7 @@ fn encode(operations: u64, boot: u128) -> [u8; BYTES] {
 
 /// The content of the file with a log's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum RecordedCount {
     /// The log must have so many operations.
     AtLeast(u64),
     /// Any number is right: the last mount has ended in order, or the machine has restarted, and power loss takes operations.
@@ -41,21 +41,21 @@ pub(super) enum Known {
 }
 
 /// Reads the file of a log.
-pub(super) fn read(log: &Path) -> io::Result<Known> {
+pub(super) fn read(log: &Path) -> io::Result<RecordedCount> {
     let bytes = match own_file::read(&path_of(log)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(RecordedCount::Nothing),
         bytes => bytes?,
     };
     let parts = (bytes.get(..8), bytes.get(8..24));
     let (Some(operations), Some(written_in)) = parts else {
-        return Ok(Known::Damaged);
+        return Ok(RecordedCount::Damaged);
     };
     let operations = u64::from_le_bytes(operations.try_into().unwrap_or_default());
     let written_in = u128::from_le_bytes(written_in.try_into().unwrap_or_default());
     Ok(match bytes == encode(operations, written_in) {
-        true if written_in != 0 && written_in == boot() => Known::AtLeast(operations),
-        true => Known::Nothing,
-        false => Known::Damaged,
+        true if written_in != 0 && written_in == boot() => RecordedCount::AtLeast(operations),
+        true => RecordedCount::Nothing,
+        false => RecordedCount::Damaged,
     })
 }
 
@@ -115,12 +115,12 @@ mod tests {
         let new = dir.path().join("a.log-count-new");
         // A start that was killed has left a part of one.
         std::fs::write(&new, b"a part").unwrap();
-        assert_eq!(read(&log).unwrap(), Known::Nothing);
+        assert_eq!(read(&log).unwrap(), RecordedCount::Nothing);
         let count = Count::create(&log, 7).unwrap();
         assert!(!new.exists());
-        assert_eq!(read(&log).unwrap(), Known::AtLeast(7));
+        assert_eq!(read(&log).unwrap(), RecordedCount::AtLeast(7));
         count.set(8).unwrap();
-        assert_eq!(read(&log).unwrap(), Known::AtLeast(8));
+        assert_eq!(read(&log).unwrap(), RecordedCount::AtLeast(8));
         count.remove();
         assert!(!path_of(&log).exists());
         // Where it cannot be made, nothing is left.

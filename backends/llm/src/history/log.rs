@@ -8,7 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use sqlite::database::{self, check_content, has_log, immutable, read_only_reason, unwritable_folder};
 
-use super::count::{self, Count, Known};
+use super::count::{self, Count, RecordedCount};
 use super::operation::Operation;
 
 /// SQLite's `application_id` of a log: "ctxH".
@@ -104,7 +104,7 @@ pub(super) struct Entry {
 
 /// An operation that is neither committed nor rolled back.
 #[derive(Debug)]
-pub(super) struct Pending(());
+pub(super) struct PendingOperation(());
 
 /// An operation log.
 #[derive(Debug)]
@@ -277,7 +277,7 @@ impl Log {
 
     /// Appends an operation before it is applied. The caller must end with [`Log::commit`] or
     /// [`Log::roll_back`].
-    pub(super) fn begin(&mut self, caller: &Caller, operation: &Operation) -> Result<Pending> {
+    pub(super) fn begin(&mut self, caller: &Caller, operation: &Operation) -> Result<PendingOperation> {
         if let Some(reason) = &self.read_only {
             return Err(StoreError::storage(Errno::ROFS, reason));
         }
@@ -296,15 +296,15 @@ impl Log {
                 insert.execute(params![caller.now.0, caller.uid, caller.gid, what, data])
             });
             if let Err(error) = begun {
-                self.roll_back(Pending(()));
+                self.roll_back(PendingOperation(()));
                 return Err(storage(&error));
             }
         }
-        Ok(Pending(()))
+        Ok(PendingOperation(()))
     }
 
     /// Commits an operation that was applied.
-    pub(super) fn commit(&mut self, _pending: Pending) -> Result<()> {
+    pub(super) fn commit(&mut self, _pending: PendingOperation) -> Result<()> {
         let Some(db) = &self.db else {
             return Ok(());
         };
@@ -325,7 +325,7 @@ impl Log {
     }
 
     /// Removes an operation that was not applied.
-    pub(super) fn roll_back(&self, _pending: Pending) {
+    pub(super) fn roll_back(&self, _pending: PendingOperation) {
         if let Some(db) = &self.db
             && !db.is_autocommit()
             && let Err(error) = db.execute_batch("ROLLBACK")
@@ -424,11 +424,11 @@ fn must_have_all(path: &Path, found: u64) -> std::result::Result<(), LogError> {
     let real = real(path);
     let unusable = |reason: String| LogError::Count { path: count::path_of(&real), reason };
     match count::read(&real).map_err(|error| unusable(error.to_string()))? {
-        Known::AtLeast(expected) if found < expected => {
+        RecordedCount::AtLeast(expected) if found < expected => {
             Err(LogError::Lost { path: path.to_owned(), found, expected, count: count::path_of(&real) })
         }
-        Known::Damaged => Err(unusable("is damaged".to_owned())),
-        Known::AtLeast(_) | Known::Nothing => Ok(()),
+        RecordedCount::Damaged => Err(unusable("is damaged".to_owned())),
+        RecordedCount::AtLeast(_) | RecordedCount::Nothing => Ok(()),
     }
 }
 

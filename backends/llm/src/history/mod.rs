@@ -30,7 +30,7 @@ use self::answer::PolicyDecision;
 use self::log::{Entry, Log};
 use self::operation::Operation;
 use super::asker::{Asker, Purpose};
-use super::flight::{Failed, Flights};
+use super::flight::{Failure, Flights};
 use super::names::{Names, PATH_MAX};
 use crate::periodic::Periodic;
 
@@ -41,7 +41,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(4);
 type Content = Arc<Vec<u8>>;
 
 /// A file and the log length at the time of the request.
-type Asked = (Ino, u64);
+type QuestionKey = (Ino, u64);
 
 /// Options of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl Default for HistoryOptions {
 /// A file system whose content a model reconstructs from a log.
 #[derive(Debug)]
 pub struct HistoryStore {
-    shared: Arc<Shared>,
-    flights: Arc<Flights<Asked, Content>>,
+    shared: Arc<SharedState>,
+    flights: Arc<Flights<QuestionKey, Content>>,
     /// Policy requests in flight, by the text of the operation.
     judgements: Arc<Flights<String, ()>>,
     /// Syncs the log; `None` without a file that operations are added to.
@@ -71,7 +71,7 @@ pub struct HistoryStore {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     asker: Asker,
     options: HistoryOptions,
     reference: MemoryStore,
@@ -111,7 +111,7 @@ impl HistoryStore {
             None => (Log::in_memory(), Vec::new()),
         };
         let owner = log.owner().unwrap_or(*owner);
-        let shared = Shared {
+        let shared = SharedState {
             asker,
             options,
             reference: MemoryStore::new(&owner),
@@ -189,7 +189,7 @@ impl HistoryStore {
         Ok(self.shared.ask(Purpose::Read, "/", asked, parsed, &cancel)?)
     }
 
-    fn change(&self, caller: &Caller, operation: Operation) -> Result<Applied> {
+    fn change(&self, caller: &Caller, operation: Operation) -> Result<OperationResult> {
         let judged = self.check_paths(&operation).and_then(|()| self.judge(&operation));
         let done = judged.and_then(|()| self.shared.record(caller, &operation));
         self.shared.note(operation.inode(), &done);
@@ -222,20 +222,20 @@ impl HistoryStore {
 
 /// The result of an operation.
 #[derive(Debug, Default)]
-struct Applied {
+struct OperationResult {
     attr: Option<Attr>,
     orphan: Option<Ino>,
     /// Whether the operation changed nothing, such as a rename between two names of one inode.
     is_nothing: bool,
 }
 
-impl Applied {
+impl OperationResult {
     fn attr(self) -> Result<Attr> {
         self.attr.ok_or_else(|| Errno::IO.into())
     }
 }
 
-impl Shared {
+impl SharedState {
     /// Makes all operations so far survive power loss.
     fn flush(&self) {
         let log = &mut self.history.lock().log;
@@ -247,7 +247,7 @@ impl Shared {
     }
 
     /// Asks the model whether the policy allows the operation in `line`.
-    fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
+    fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failure> {
         let asked = prompt::policy(policy, line);
         let decision = self.ask(Purpose::Policy, line, asked, answer::parse::<PolicyDecision>, cancel)?;
         if decision.allow {
@@ -255,7 +255,7 @@ impl Shared {
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.asker.log(&format!("REFUSED {line}: {}", decision.reason));
-        Err(Failed { errno: Errno::ACCESS, reason: format!("the policy refuses it: {}", decision.reason) })
+        Err(Failure { errno: Errno::ACCESS, reason: format!("the policy refuses it: {}", decision.reason) })
     }
 
     /// Stores why a call on an inode failed. The next successful call clears it.
@@ -279,7 +279,7 @@ impl Shared {
     }
 
     /// Applies an operation and appends it to the log: both, or neither.
-    fn record(&self, caller: &Caller, operation: &Operation) -> Result<Applied> {
+    fn record(&self, caller: &Caller, operation: &Operation) -> Result<OperationResult> {
         let mut history = self.history.lock();
         let pending = history.log.begin(caller, operation)?;
         match self.apply(&mut history, caller, operation) {
@@ -294,7 +294,7 @@ impl Shared {
         }
     }
 
-    fn apply(&self, history: &mut History, caller: &Caller, operation: &Operation) -> Result<Applied> {
+    fn apply(&self, history: &mut History, caller: &Caller, operation: &Operation) -> Result<OperationResult> {
         let line = operation.describe(&history.names);
         let applied = operation.apply(&self.reference, caller, &mut history.names)?;
         if operation.is_told() && !applied.is_nothing {
@@ -314,7 +314,7 @@ impl Shared {
         text
     }
 
-    fn ask_file(&self, path: &str, cancel: &Cancel) -> std::result::Result<Answer, Failed> {
+    fn ask_file(&self, path: &str, cancel: &Cancel) -> std::result::Result<Answer, Failure> {
         let asked = prompt::file(&self.log_text(), path);
         self.ask(Purpose::Read, path, asked, answer::file, cancel)
     }
@@ -324,10 +324,10 @@ impl Shared {
         &self,
         purpose: Purpose,
         what: &str,
-        (system, question, schema): prompt::Asked,
+        (system, question, schema): prompt::Prompt,
         parsed: impl FnOnce(&Reply) -> std::result::Result<T, String>,
         cancel: &Cancel,
-    ) -> std::result::Result<T, Failed> {
+    ) -> std::result::Result<T, Failure> {
         let asker = &self.asker;
         let request = asker.request(asker.model(), system, question, Some(schema));
         let reply = asker.ask(purpose, what, &request, cancel)?;
@@ -335,14 +335,14 @@ impl Shared {
     }
 
     /// The content of a file according to the model.
-    fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failed> {
+    fn content(&self, ino: Ino, cancel: &Cancel) -> std::result::Result<Content, Failure> {
         let (path, length) = {
             let history = self.history.lock();
             (history.names.shown_path(ino), history.length)
         };
         let Some(path) = path else {
             let why = "it no longer has a name by which the model could be asked for it";
-            return Err(Failed { errno: Errno::IO, reason: why.to_owned() });
+            return Err(Failure { errno: Errno::IO, reason: why.to_owned() });
         };
         if let Some(policy) = &self.options.policy {
             self.judge(policy, &format!("read {path}"), cancel)?;

@@ -3,10 +3,10 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use fuse::memory::MemoryStore;
-use fuse::store::{Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode};
+use fuse::store::{Allocation, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode};
 use serde::{Deserialize, Serialize};
 
-use super::Applied;
+use super::OperationResult;
 use crate::names::{Names, shown};
 
 /// An operation as a log stores it. The data of a write has a column of its own. A change of this type, or of one
@@ -54,7 +54,7 @@ pub(super) enum Operation {
     },
     Allocate {
         ino: Ino,
-        how: Allocate,
+        how: Allocation,
         offset: u64,
         length: u64,
     },
@@ -72,10 +72,10 @@ pub(super) enum Operation {
 
 impl Operation {
     /// Applies the operation to the reference and updates `names`.
-    pub(super) fn apply(&self, store: &MemoryStore, caller: &Caller, names: &mut Names) -> Result<Applied> {
-        let of = |attr: Attr| Applied { attr: Some(attr), ..Applied::default() };
-        let orphaned = |orphan: Option<Ino>| Applied { orphan, ..Applied::default() };
-        let nothing = |()| Applied::default();
+    pub(super) fn apply(&self, store: &MemoryStore, caller: &Caller, names: &mut Names) -> Result<OperationResult> {
+        let of = |attr: Attr| OperationResult { attr: Some(attr), ..OperationResult::default() };
+        let orphaned = |orphan: Option<Ino>| OperationResult { orphan, ..OperationResult::default() };
+        let nothing = |()| OperationResult::default();
         match self {
             Operation::SetAttr { ino, change } => store.setattr(caller, *ino, change).map(of),
             Operation::Create { parent, name, kind, permissions, rdev, target } => {
@@ -107,7 +107,7 @@ impl Operation {
                 if !is_nothing {
                     names.rename(source, target, from, to, *mode);
                 }
-                Ok(Applied { is_nothing, ..orphaned(orphan) })
+                Ok(OperationResult { is_nothing, ..orphaned(orphan) })
             }
             Operation::Write { ino, offset, data } => store.write(caller, *ino, *offset, data).map(nothing),
             Operation::Allocate { ino, how, offset, length } => {
@@ -201,9 +201,9 @@ impl Operation {
             }
             Operation::Allocate { ino, how, offset, length } => {
                 let (verb, keep_size) = match how {
-                    Allocate::Reserve { keep_size } => ("reserve", *keep_size),
-                    Allocate::PunchHole => ("zero", true),
-                    Allocate::Zero { keep_size } => ("zero", *keep_size),
+                    Allocation::Reserve { keep_size } => ("reserve", *keep_size),
+                    Allocation::PunchHole => ("zero", true),
+                    Allocation::Zero { keep_size } => ("zero", *keep_size),
                 };
                 let size = if keep_size { ", and leave its size" } else { "" };
                 format!("{verb} {length} bytes of {} at {offset}{size}", path(ino))

@@ -47,7 +47,7 @@ pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
 }
 
 /// A request to the model: instructions, question, and the schema of the answer.
-pub(super) type Asked = (&'static str, String, Schema);
+pub(super) type Prompt = (&'static str, String, Schema);
 
 /// The schema of an object with these fields, which are all required.
 fn schema(name: &'static str, properties: serde_json::Value) -> Schema {
@@ -63,21 +63,21 @@ fn schema(name: &'static str, properties: serde_json::Value) -> Schema {
 }
 
 /// The prompt for the content of the file at `path`.
-pub(super) fn file(log: &str, path: &str) -> Asked {
+pub(super) fn file(log: &str, path: &str) -> Prompt {
     let question = format!("Log:\n{log}\nWhat does the file {path} hold now?");
     let fields = json!({"exists": {"type": "boolean"}, "content": {"type": "string"}});
     (RULES, question, schema("file", fields))
 }
 
 /// The prompt for the names in the root directory.
-pub(super) fn listing(log: &str) -> Asked {
+pub(super) fn listing(log: &str) -> Prompt {
     let question = format!("Log:\n{log}\nWhich names are in the directory / now?");
     let names = json!({"type": "array", "maxItems": 200, "items": {"type": "string"}});
     (RULES, question, schema("listing", json!({"names": names})))
 }
 
 /// The prompt for a decision of the policy on an operation.
-pub(super) fn policy(policy: &str, operation: &str) -> Asked {
+pub(super) fn policy(policy: &str, operation: &str) -> Prompt {
     const JUDGE: &str = "You decide whether a file system may do an operation, by the policy that you are given and by nothing else. \
 Answer in JSON only.";
     let question = format!("Policy: {policy}\nOperation: {operation}\nMay it be done, and why?");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, NewNode, RenameMode, Result, Seek, Slow, StatFs,
-    Store, XattrMode, slice,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, NewNode, RenameMode, Result, Seek, SlowCall,
+    StatFs, Store, XattrMode, slice,
 };
 
 use super::HistoryStore;
@@ -108,7 +108,7 @@ impl Store for HistoryStore {
         Ok(())
     }
 
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocation, offset: u64, length: u64) -> Result<()> {
         let operation = Operation::Allocate { ino, how, offset, length };
         self.change(caller, operation)?;
         Ok(())
@@ -153,10 +153,10 @@ impl Store for HistoryStore {
         self.shared.history.lock().log.sync()
     }
 
-    fn is_slow(&self, _ino: Ino, call: Slow) -> bool {
+    fn is_slow(&self, _ino: Ino, call: SlowCall) -> bool {
         match call {
-            Slow::Read { .. } => true,
-            Slow::Approval => self.shared.options.policy.is_some(),
+            SlowCall::Read { .. } => true,
+            SlowCall::Approval => self.shared.options.policy.is_some(),
             _ => false,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use s3::objects::{Floor, Key, Record};
-use s3::session::{Broken, SessionError};
+use s3::session::{BrokenLog, SessionError};
 
 use crate::Bug;
 use crate::host::{Action, Disk, Host};
@@ -48,7 +48,7 @@ impl World {
         self.run(at, Action::Commit).unwrap();
     }
 
-    fn broken(&mut self, at: usize, action: Action) -> Broken {
+    fn broken(&mut self, at: usize, action: Action) -> BrokenLog {
         match self.run(at, action) {
             Err(SessionError::Broken(broken)) => broken,
             other => panic!("{action:?} gives {other:?}"),
@@ -69,7 +69,7 @@ fn an_emptied_bucket_stops_a_session() {
     world.write(0, 0);
     lock(&world.server).objects.clear();
     for action in [Action::Glance, Action::Verify, Action::Join] {
-        assert!(matches!(world.broken(0, action), Broken::Gone(_)));
+        assert!(matches!(world.broken(0, action), BrokenLog::Gone(_)));
     }
 }
 
@@ -82,13 +82,13 @@ fn a_bucket_that_was_rolled_back_stops_a_session_also_when_it_was_written_again(
     world.write(0, 2);
     world.run(0, Action::Glance).unwrap();
     world.roll_back(3);
-    assert_eq!(world.broken(0, Action::Glance), Broken::Gone(4));
+    assert_eq!(world.broken(0, Action::Glance), BrokenLog::Gone(4));
     world.write(1, 3);
     for action in [Action::Verify, Action::Glance] {
-        assert_eq!(world.broken(0, action), Broken::Different(4));
+        assert_eq!(world.broken(0, action), BrokenLog::Different(4));
     }
     world.write(1, 4);
-    assert_eq!(world.broken(0, Action::Follow), Broken::Chain(5));
+    assert_eq!(world.broken(0, Action::Follow), BrokenLog::Chain(5));
 }
 
 /// The commit after the one that was replaced does not exist, so the server accepts one of a working copy that knows another.
@@ -102,7 +102,7 @@ fn a_session_that_committed_to_a_bucket_which_was_rolled_back_and_written_again_
     world.roll_back(2);
     world.write(1, 2);
     world.write(0, 3);
-    assert_eq!(world.broken(0, Action::Glance), Broken::Different(3));
+    assert_eq!(world.broken(0, Action::Glance), BrokenLog::Different(3));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_session_that_began_without_the_server_finds_that_it_overwrites() {
     world.hosts[0].kill();
     world.hosts[0].mount(9);
     lock(&world.hosts[0].disk).act(|files| files.act([0, 1, 3, 0]));
-    assert_eq!(world.broken(0, Action::Commit), Broken::Unconditional);
+    assert_eq!(world.broken(0, Action::Commit), BrokenLog::Unconditional);
     assert_eq!(lock(&world.server).objects, objects);
 }
 
@@ -127,7 +127,7 @@ fn a_new_working_copy_refuses_a_log_without_its_first_commit() {
     lock(&world.server).objects.remove(&Key::Log(1));
     world.hosts.push(Host::new(1, Disk::new(), Bug::None));
     world.hosts[1].mount(9);
-    assert_eq!(world.broken(1, Action::Join), Broken::Gone(1));
+    assert_eq!(world.broken(1, Action::Join), BrokenLog::Gone(1));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_server_that_overwrites_is_found_at_the_first_mount() {
     world.server = Arc::new(Mutex::new(Server::new(Bug::OverwriteAll, false, 0)));
     world.hosts.push(Host::new(0, Disk::new(), Bug::None));
     world.hosts[0].mount(9);
-    assert_eq!(world.broken(0, Action::Join), Broken::Unconditional);
+    assert_eq!(world.broken(0, Action::Join), BrokenLog::Unconditional);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_server_that_overwrites_later_is_found_at_the_next_mount() {
     let mut server = Server::new(Bug::OverwriteAll, false, 0);
     server.objects = objects;
     world.server = Arc::new(Mutex::new(server));
-    assert_eq!(world.broken(0, Action::Join), Broken::Unconditional);
+    assert_eq!(world.broken(0, Action::Join), BrokenLog::Unconditional);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_checkpoint_of_another_log_is_refused() {
         world.hosts[at].mount(10 + at as u64);
         world.run(at, Action::Join).err()
     });
-    let is_named = matches!(&refused, Some(SessionError::Broken(Broken::Damaged(key, _))) if key == "Checkpoint(2)");
+    let is_named = matches!(&refused, Some(SessionError::Broken(BrokenLog::Damaged(key, _))) if key == "Checkpoint(2)");
     assert!(is_named, "{refused:?}");
 }
 
@@ -188,6 +188,6 @@ fn another_log_whose_floor_is_past_the_head_stops_a_session() {
     objects.remove(&Key::Log(2));
     lock(&world.server).objects = objects;
     for action in [Action::Verify, Action::Join] {
-        assert_eq!(world.broken(0, action), Broken::Different(1));
+        assert_eq!(world.broken(0, action), BrokenLog::Different(1));
     }
 }

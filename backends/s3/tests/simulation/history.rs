@@ -14,7 +14,7 @@ use s3::tree::{Hash, Node, Place, Tree};
 
 use crate::Bug;
 use crate::files::{self, Files, JOURNAL, is_equal, show, tokens_in, tokens_of, whole};
-use crate::host::{Action, Disk, Host, KILLED, Known};
+use crate::host::{Action, Disk, Host, KILLED, TokenLog};
 use crate::server::{Server, lock};
 
 /// Hosts at most, snapshots included.
@@ -61,7 +61,7 @@ impl Counts {
 struct History {
     random: ChaCha8Rng,
     server: Arc<Mutex<Server>>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<TokenLog>>,
     hosts: Vec<Host>,
     noise: Arc<AtomicU64>,
     writers: u64,

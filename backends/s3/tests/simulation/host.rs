@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use s3::merge::{Merged, Needs, difference};
-use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
-use s3::session::{Committed, Contact, Session, SessionError, fetch};
+use s3::merge::{MergeResult, MissingChunks, difference};
+use s3::replica::{Head, LocalChanges, MergeWork, Replica, ReplicaError, Writer};
+use s3::session::{CommitReport, Contact, Session, SessionError, fetch};
 use s3::tree::{Body, Changes, Chunk, Content, Entry, Node, NodeId, Place, Tree};
 
 use crate::Bug;
@@ -134,7 +134,7 @@ impl Disk {
         }
     }
 
-    fn take(&mut self, merged: &Merged, takes_bytes: bool) {
+    fn take(&mut self, merged: &MergeResult, takes_bytes: bool) {
         let contents = merged.actions.nodes.values().filter_map(Node::content);
         for chunk in contents.flat_map(|content| &content.chunks) {
             if let Some(bytes) = merged.bytes.get(&chunk.hash) {
@@ -181,7 +181,7 @@ impl Disk {
 
 /// Facts about all hosts that the histories' properties need.
 #[derive(Default)]
-pub struct Known {
+pub struct TokenLog {
     /// Tokens that an operation destroyed which may have been committed.
     pub destroyed: BTreeSet<String>,
     /// Tokens that were acknowledged.
@@ -191,7 +191,7 @@ pub struct Known {
 /// [`Replica`] on a disk that others see, too.
 struct Copy {
     disk: Arc<Mutex<Disk>>,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<TokenLog>>,
     base: Arc<Tree>,
     writer: Writer,
     seen: BTreeMap<NodeId, Content>,
@@ -266,7 +266,7 @@ impl Replica for Copy {
         }
     }
 
-    fn local(&mut self, nonce: [u8; 16]) -> Result<Local, ReplicaError> {
+    fn local(&mut self, nonce: [u8; 16]) -> Result<LocalChanges, ReplicaError> {
         if !lock(&self.disk).changes().is_empty() {
             self.intend(nonce)?;
         }
@@ -286,7 +286,7 @@ impl Replica for Copy {
                 inline.insert(chunk.hash, disk.files.bytes[&chunk.hash].clone());
             }
         }
-        Ok(Local { changes, inline, mark: disk.clock, ..Local::default() })
+        Ok(LocalChanges { changes, inline, mark: disk.clock, ..LocalChanges::default() })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>, ReplicaError> {
@@ -326,7 +326,7 @@ impl Replica for Copy {
         head: Head,
         theirs: &Changes,
         merge: &mut MergeWork<'_>,
-    ) -> Result<Result<(), Needs>, ReplicaError> {
+    ) -> Result<Result<(), MissingChunks>, ReplicaError> {
         self.change(|copy, disk| {
             let ours = disk.changes();
             let mut next = disk.files.clone();
@@ -372,7 +372,7 @@ pub enum Action {
     Hydrate,
 }
 
-type Outcome = Result<Option<Committed>, SessionError>;
+type Outcome = Result<Option<CommitReport>, SessionError>;
 
 /// A running action.
 struct Task {
@@ -463,7 +463,7 @@ impl Host {
         &mut self,
         action: Action,
         server: &Arc<Mutex<Server>>,
-        known: &Arc<Mutex<Known>>,
+        known: &Arc<Mutex<TokenLog>>,
         random: &Arc<AtomicU64>,
         fails: Option<(u32, bool)>,
     ) {
@@ -517,7 +517,7 @@ impl Host {
     }
 
     /// Continues the action; returns its result once it has ended.
-    pub fn poll(&mut self, known: &Arc<Mutex<Known>>) -> Option<(Action, Outcome)> {
+    pub fn poll(&mut self, known: &Arc<Mutex<TokenLog>>) -> Option<(Action, Outcome)> {
         let task = self.task.as_mut()?;
         let mut context = Context::from_waker(Waker::noop());
         let Poll::Ready((outcome, contact)) = task.future.as_mut().poll(&mut context) else {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use s3::objects::{Checkpoint, Commit, Fault, Floor, Key, Objects, Put, Record};
+use s3::objects::{Checkpoint, Commit, Fault, Floor, Key, Objects, PutOutcome, Record};
 use s3::session::GRACE;
 use s3::tree::{Changes, Hash, Node, Place, Tree};
 
@@ -32,12 +32,12 @@ pub enum Request {
 
 #[derive(Clone, Debug)]
 enum Answer {
-    Put(Put),
+    Put(PutOutcome),
     Got(Option<Bytes>),
     Listed(Vec<u64>),
 }
 
-struct Pending {
+struct PendingRequest {
     id: u64,
     host: usize,
     request: Request,
@@ -47,7 +47,7 @@ struct Pending {
 }
 
 /// A request that its sender does not wait for any more.
-struct Late {
+struct LateRequest {
     request: Request,
     sent: i64,
 }
@@ -67,8 +67,8 @@ pub struct Server {
     /// Requests that were executed.
     pub executed: u64,
     bug: Bug,
-    pending: Vec<Pending>,
-    late: Vec<Late>,
+    pending: Vec<PendingRequest>,
+    late: Vec<LateRequest>,
     /// All keys that ever were, also those that garbage collection has removed.
     created: BTreeSet<Key>,
     next: u64,
@@ -154,16 +154,16 @@ impl Server {
         }
     }
 
-    fn put(&mut self, key: Key, body: &Bytes, is_late: bool) -> Put {
+    fn put(&mut self, key: Key, body: &Bytes, is_late: bool) -> PutOutcome {
         let overwrites = match self.bug {
             Bug::Overwrite => matches!(key, Key::Log(number) if number > 1),
             bug => bug == Bug::OverwriteAll,
         };
         if self.objects.contains_key(&key) && !overwrites {
-            return Put::Exists;
+            return PutOutcome::Exists;
         }
         if self.bug == Bug::Forget && matches!(key, Key::Blob(..)) && self.created.len().is_multiple_of(8) {
-            return Put::Created;
+            return PutOutcome::Created;
         }
         if !self.created.insert(key) && !is_late && !overwrites {
             self.violations.push(format!("{key:?} was written twice"));
@@ -174,7 +174,7 @@ impl Server {
             self.check_commit(number, body);
         }
         self.objects.insert(key, (body.clone(), self.now));
-        Put::Created
+        PutOutcome::Created
     }
 
     /// A commit refers only to existing objects.
@@ -214,12 +214,12 @@ impl Server {
             }
             2 => unknown("503"),
             3 | 4 => {
-                self.late.push(Late { request, sent });
+                self.late.push(LateRequest { request, sent });
                 unknown("timed out")
             }
             5 => {
                 let answer = self.execute(&request, false, number);
-                self.late.push(Late { request, sent });
+                self.late.push(LateRequest { request, sent });
                 Ok(answer)
             }
             6 => {
@@ -255,7 +255,7 @@ impl Server {
         if checkpoint > 0 && (self.now - made >= GRACE || self.bug == Bug::NoGrace) {
             let garbage = self.garbage(checkpoint);
             let sent = self.now;
-            let deletions = garbage.into_iter().map(|key| Late { request: Request::Delete(key), sent });
+            let deletions = garbage.into_iter().map(|key| LateRequest { request: Request::Delete(key), sent });
             self.late.extend(deletions);
         }
         let head = self.head();
@@ -360,13 +360,13 @@ pub fn keys_of(changes: &Changes) -> BTreeSet<Key> {
 }
 
 /// The future of an answer.
-struct Waiting {
+struct AnswerFuture {
     client: Client,
     request: Option<Request>,
     id: u64,
 }
 
-impl Future for Waiting {
+impl Future for AnswerFuture {
     type Output = Result<Answer, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -377,10 +377,10 @@ impl Future for Waiting {
             self.id = server.next;
             let sent = server.now;
             if matches!(request, Request::Put(Key::Blob(..), _)) && server.bug == Bug::EarlyReference {
-                server.late.push(Late { request, sent });
-                return Poll::Ready(Ok(Answer::Put(Put::Created)));
+                server.late.push(LateRequest { request, sent });
+                return Poll::Ready(Ok(Answer::Put(PutOutcome::Created)));
             }
-            let pending = Pending {
+            let pending = PendingRequest {
                 id: self.id,
                 host: self.client.host,
                 request,
@@ -406,15 +406,15 @@ impl Future for Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for AnswerFuture {
     /// The request of a killed session may still be executed.
     fn drop(&mut self) {
         let shared = self.client.server.clone();
         let mut server = lock(&shared);
         if let Some(at) = server.pending.iter().position(|pending| pending.id == self.id) {
-            let Pending { request, sent, answer, .. } = server.pending.swap_remove(at);
+            let PendingRequest { request, sent, answer, .. } = server.pending.swap_remove(at);
             if answer.is_none() {
-                server.late.push(Late { request, sent });
+                server.late.push(LateRequest { request, sent });
             }
         }
     }
@@ -426,13 +426,13 @@ impl Client {
         Self { server: server.clone(), host }
     }
 
-    fn send(&self, request: Request) -> Waiting {
-        Waiting { client: self.clone(), request: Some(request), id: 0 }
+    fn send(&self, request: Request) -> AnswerFuture {
+        AnswerFuture { client: self.clone(), request: Some(request), id: 0 }
     }
 }
 
 impl Objects for Client {
-    async fn put_new(&self, key: Key, body: Bytes) -> Result<Put, Fault> {
+    async fn put_new(&self, key: Key, body: Bytes) -> Result<PutOutcome, Fault> {
         match self.send(Request::Put(key, body)).await? {
             Answer::Put(put) => Ok(put),
             other => unreachable!("a PUT is answered by {other:?}"),

@@ -13,14 +13,14 @@ use s3s::{S3Error, S3Result, TrailingHeaders, s3_error};
 
 /// A body that is being written. Dropping it removes the file unless it was kept.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingBody {
     pub(crate) file: File,
     path: PathBuf,
     size: u64,
     kept: bool,
 }
 
-impl Incoming {
+impl IncomingBody {
     /// Creates a file at `path`.
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let mut options = File::options();
@@ -59,7 +59,7 @@ impl Incoming {
     }
 }
 
-impl Drop for Incoming {
+impl Drop for IncomingBody {
     fn drop(&mut self) {
         if !self.kept {
             // The next start removes files that are left over.
@@ -144,7 +144,11 @@ impl Claims {
 /// Writes a body as it arrives, and checks it when it is complete.
 ///
 /// Writes block this task, because the page cache is faster than a thread pool.
-pub(crate) async fn receive(incoming: &mut Incoming, body: Option<StreamingBlob>, claims: Claims) -> S3Result<Digests> {
+pub(crate) async fn receive(
+    incoming: &mut IncomingBody,
+    body: Option<StreamingBlob>,
+    claims: Claims,
+) -> S3Result<Digests> {
     let mut body = body.ok_or_else(|| s3_error!(IncompleteBody))?;
     let (mut md5, mut hasher) = (Md5::new(), claims.hasher());
     while let Some(bytes) = body.next().await {

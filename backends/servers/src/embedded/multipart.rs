@@ -10,7 +10,7 @@ use s3s::crypto::{Checksum, Md5};
 use s3s::dto::CompletedPart;
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::incoming::Incoming;
+use super::incoming::IncomingBody;
 use super::object::Attributes;
 
 /// Smallest size of a part that is not the last, in bytes.
@@ -22,7 +22,7 @@ const LAST_PART: i32 = 10_000;
 /// One part, in a file of its own until the upload is completed.
 #[derive(Debug)]
 pub(crate) struct Part {
-    pub(crate) body: Incoming,
+    pub(crate) body: IncomingBody,
     pub(crate) md5: [u8; 16],
 }
 
@@ -79,7 +79,7 @@ impl Uploads {
         &self,
         upload: (&str, &str, &str),
         listed: &[CompletedPart],
-        whole: &mut Incoming,
+        whole: &mut IncomingBody,
     ) -> S3Result<(String, Attributes)> {
         // Files are opened under the lock and copied without it.
         let (files, md5s, attributes) = self.with(upload, |upload| {

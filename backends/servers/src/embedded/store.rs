@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use s3s::{S3Error, S3Result, s3_error};
 
 use super::condition::Condition;
-use super::incoming::Incoming;
+use super::incoming::IncomingBody;
 use super::listing::{Page, Query};
 use super::object::{Attributes, Object};
 
@@ -172,9 +172,9 @@ impl Store {
     }
 
     /// A file for a new body.
-    pub(crate) fn incoming(&self) -> S3Result<Incoming> {
+    pub(crate) fn incoming(&self) -> S3Result<IncomingBody> {
         let name = self.next_number().to_string();
-        Incoming::create(self.root.join(INCOMING).join(name)).map_err(internal)
+        IncomingBody::create(self.root.join(INCOMING).join(name)).map_err(internal)
     }
 
     /// Makes a complete body the current version, if the precondition still holds.
@@ -182,7 +182,7 @@ impl Store {
         &self,
         bucket: &str,
         key: &str,
-        mut body: Incoming,
+        mut body: IncomingBody,
         e_tag: String,
         attributes: Attributes,
         condition: &Condition,

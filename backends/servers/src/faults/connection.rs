@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use super::body::{Body, damaged, ending_early, whole};
 use super::rule::{Operation, RequestFault, delay};
-use super::{Answered, SeenRequest, Shared};
+use super::{AnswerStatus, SeenRequest, SharedState};
 
 /// A duplicate of the client's socket, because hyper cannot reset a connection.
 #[derive(Clone, Debug)]
@@ -52,28 +52,28 @@ impl WeakSocket {
 
 /// The state of one client connection.
 pub(super) struct Connection {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     pub(super) socket: Socket,
     /// The connection to the server, while it lasts.
     pub(super) server: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
 /// A request in flight at the server. It is recorded as unknown if its connection breaks before the answer.
-struct UnderWay<'a> {
+struct InFlightRequest<'a> {
     connection: &'a Connection,
-    asked: Option<&'a Asked>,
+    asked: Option<&'a ClientRequest>,
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
         if let Some(asked) = self.asked {
-            self.connection.note(asked, Answered::Unknown);
+            self.connection.note(asked, AnswerStatus::Unknown);
         }
     }
 }
 
 /// A request with its whole body.
-struct Asked {
+struct ClientRequest {
     parts: http::request::Parts,
     body: Bytes,
     operation: Operation,
@@ -111,7 +111,7 @@ impl Connection {
         let target = parts.uri.to_string();
         let is_copy = parts.headers.contains_key("x-amz-copy-source");
         let query = parts.uri.query().unwrap_or_default();
-        let asked = Asked { operation: Operation::of(&parts.method, query, is_copy), target, parts, body };
+        let asked = ClientRequest { operation: Operation::of(&parts.method, query, is_copy), target, parts, body };
         let (generation, rules) = self.shared.rules();
         let Some(fault) = rules.fault(asked.operation, &asked.target) else {
             return Ok(self.ask(&asked).await?.whole());
@@ -123,7 +123,7 @@ impl Connection {
                 Ok(self.ask(&asked).await?.whole())
             }
             RequestFault::Hang => {
-                self.note(&asked, Answered::Not);
+                self.note(&asked, AnswerStatus::Not);
                 self.shared.next_rules(generation).await;
                 Err(io::Error::other("a fault: no answer"))
             }
@@ -136,11 +136,11 @@ impl Connection {
                 Ok(held.await.map_err(io::Error::other)??.whole())
             }
             RequestFault::Refuse { status, code, retry_after } => {
-                self.note(&asked, Answered::Not);
+                self.note(&asked, AnswerStatus::Not);
                 refusal(*status, code, *retry_after, &asked)
             }
             RequestFault::Reset => {
-                self.note(&asked, Answered::Not);
+                self.note(&asked, AnswerStatus::Not);
                 self.socket.reset_when_closed();
                 Err(io::Error::other("a fault: reset"))
             }
@@ -168,13 +168,13 @@ impl Connection {
                 Ok(answer.whole())
             }
             RequestFault::DamageRequest => {
-                let asked = Asked { body: damaged(&asked.body), ..asked };
+                let asked = ClientRequest { body: damaged(&asked.body), ..asked };
                 Ok(self.ask(&asked).await?.whole())
             }
             RequestFault::StaleList if asked.operation == Operation::List => {
                 let key = list_key(&asked.target);
                 if let Some(body) = self.shared.old_listing(generation, &key) {
-                    self.note(&asked, Answered::Not);
+                    self.note(&asked, AnswerStatus::Not);
                     let mut response = Response::new(whole(body));
                     let xml = HeaderValue::from_static("application/xml");
                     response.headers_mut().insert(CONTENT_TYPE, xml);
@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    fn note(&self, asked: &Asked, answered: Answered) {
+    fn note(&self, asked: &ClientRequest, answered: AnswerStatus) {
         self.shared.note(SeenRequest {
             operation: asked.operation,
             path: asked.parts.uri.path().to_owned(),
@@ -196,13 +196,13 @@ impl Connection {
     }
 
     /// Forwards the request and records the server's answer.
-    async fn ask(&self, asked: &Asked) -> io::Result<Answer> {
-        let mut under_way = UnderWay { connection: self, asked: Some(asked) };
+    async fn ask(&self, asked: &ClientRequest) -> io::Result<Answer> {
+        let mut under_way = InFlightRequest { connection: self, asked: Some(asked) };
         let answer = self.forward(asked).await;
         under_way.asked = None;
         let answered = match &answer {
-            Ok(answer) => Answered::Status(answer.parts.status.as_u16()),
-            Err(_) => Answered::Not,
+            Ok(answer) => AnswerStatus::Status(answer.parts.status.as_u16()),
+            Err(_) => AnswerStatus::Not,
         };
         self.note(asked, answered);
         let answer = answer?;
@@ -213,7 +213,7 @@ impl Connection {
         Ok(answer)
     }
 
-    async fn forward(&self, asked: &Asked) -> io::Result<Answer> {
+    async fn forward(&self, asked: &ClientRequest) -> io::Result<Answer> {
         // Host is what the client signed. The body is buffered, so its length is known.
         let mut request = Request::new(Full::new(asked.body.clone()));
         *request.method_mut() = asked.parts.method.clone();
@@ -271,7 +271,7 @@ fn list_key(target: &str) -> String {
 }
 
 /// An S3 error response.
-fn refusal(status: u16, code: &str, retry_after: Option<u64>, asked: &Asked) -> io::Result<Response<Body>> {
+fn refusal(status: u16, code: &str, retry_after: Option<u64>, asked: &ClientRequest) -> io::Result<Response<Body>> {
     let path = asked.parts.uri.path();
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>a fault of ctxbench</Message><Resource>{path}</Resource><RequestId>0</RequestId></Error>"

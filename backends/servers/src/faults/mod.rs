@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::AFTER_A_FAILED_ACCEPT;
 use connection::{Connection, Socket, WeakSocket};
 use rule::Rules;
-pub use rule::{Fired, Operation, RequestFault, Rule, When};
+pub use rule::{Operation, RequestFault, Rule, RuleCounts, RuleFrequency};
 
 /// Time for a partial body to leave before the reset.
 const BEFORE_A_RESET: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ const REMEMBERED: usize = 100_000;
 
 /// The server's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum AnswerStatus {
     /// The server did not receive the request, or did not answer.
     Not,
     /// The connection broke while the request was in flight at the server.
@@ -62,16 +62,16 @@ pub struct SeenRequest {
     /// Bytes of its body.
     pub bytes: u64,
     /// The server's answer.
-    pub answered: Answered,
+    pub answered: AnswerStatus,
 }
 
 /// The active rules and their generation.
-type InForce = (u64, Arc<Rules>);
+type ActiveRules = (u64, Arc<Rules>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     upstream: SocketAddr,
-    rules: watch::Sender<InForce>,
+    rules: watch::Sender<ActiveRules>,
     /// Whether connections are accepted.
     is_open: watch::Sender<bool>,
     seen: Mutex<Vec<SeenRequest>>,
@@ -86,8 +86,8 @@ struct Listings {
     old: (u64, HashMap<String, Bytes>),
 }
 
-impl Shared {
-    fn rules(&self) -> InForce {
+impl SharedState {
+    fn rules(&self) -> ActiveRules {
         self.rules.borrow().clone()
     }
 
@@ -120,7 +120,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// Keeps the port bound while no socket listens: connections are refused, and no other process gets the
     /// port.
     _holder: TcpSocket,
@@ -141,7 +141,7 @@ impl FaultProxy {
         let entered = runtime.enter();
         let holder = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
         let address = holder.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             upstream,
             rules: watch::Sender::new((0, Arc::default())),
             is_open: watch::Sender::new(true),
@@ -184,7 +184,7 @@ impl FaultProxy {
 
     /// The counters of the active rules.
     #[must_use]
-    pub fn fired(&self) -> Vec<Fired> {
+    pub fn fired(&self) -> Vec<RuleCounts> {
         self.shared.rules().1.fired()
     }
 
@@ -234,7 +234,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
 }
 
 /// Accepts connections while the proxy is open. Otherwise the port is bound without a listener.
-async fn accept_while_open(first: TcpListener, address: SocketAddr, shared: Arc<Shared>) {
+async fn accept_while_open(first: TcpListener, address: SocketAddr, shared: Arc<SharedState>) {
     let mut is_open = shared.is_open.subscribe();
     let mut listener = Some(first);
     loop {
@@ -268,7 +268,7 @@ async fn accept_while_open(first: TcpListener, address: SocketAddr, shared: Arc<
 
 async fn accept(
     listener: &TcpListener,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedState>,
     connections: &mut JoinSet<()>,
     sockets: &mut Vec<WeakSocket>,
 ) {
@@ -292,7 +292,7 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, socket: Socket, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, socket: Socket, shared: Arc<SharedState>) {
     // Small answers must not wait for an acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("the fault proxy could not set TCP_NODELAY: {error}");

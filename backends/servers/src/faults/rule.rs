@@ -48,7 +48,7 @@ impl Operation {
 /// How often a rule applies to its matching requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum When {
+pub enum RuleFrequency {
     /// To every request.
     #[default]
     Always,
@@ -63,7 +63,7 @@ pub enum When {
     },
 }
 
-impl When {
+impl RuleFrequency {
     /// Whether the rule applies to the request with this number, from 1.
     fn is_turn(self, count: u64) -> bool {
         match self {
@@ -130,7 +130,7 @@ pub struct Rule {
     pub path_contains: String,
     /// How often the rule applies to its matching requests.
     #[serde(default)]
-    pub when: When,
+    pub when: RuleFrequency,
     /// The fault.
     pub fault: RequestFault,
 }
@@ -139,7 +139,7 @@ impl Rule {
     /// A rule that applies to every request.
     #[must_use]
     pub fn always(fault: RequestFault) -> Self {
-        Self { requests: Vec::new(), path_contains: String::new(), when: When::Always, fault }
+        Self { requests: Vec::new(), path_contains: String::new(), when: RuleFrequency::Always, fault }
     }
 
     /// Restricts the rule to some kinds of requests.
@@ -158,7 +158,7 @@ impl Rule {
 
     /// Restricts how often the rule applies.
     #[must_use]
-    pub fn when(mut self, when: When) -> Self {
+    pub fn when(mut self, when: RuleFrequency) -> Self {
         self.when = when;
         self
     }
@@ -170,7 +170,7 @@ impl Rule {
 
 /// How many requests a rule matched, and to how many it applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Fired {
+pub struct RuleCounts {
     /// Requests that matched.
     pub met: u64,
     /// Requests to which the fault happened.
@@ -203,11 +203,11 @@ impl Rules {
         None
     }
 
-    pub(super) fn fired(&self) -> Vec<Fired> {
+    pub(super) fn fired(&self) -> Vec<RuleCounts> {
         let fired = self
             .0
             .iter()
-            .map(|(_, met, done)| Fired { met: met.load(Ordering::SeqCst), done: done.load(Ordering::SeqCst) });
+            .map(|(_, met, done)| RuleCounts { met: met.load(Ordering::SeqCst), done: done.load(Ordering::SeqCst) });
         fired.collect()
     }
 }
@@ -228,15 +228,15 @@ pub(super) async fn delay(ms: f64) {
 mod tests {
     use super::*;
 
-    fn turns(when: When, of: u64) -> Vec<u64> {
+    fn turns(when: RuleFrequency, of: u64) -> Vec<u64> {
         (1..=of).filter(|count| when.is_turn(*count)).collect()
     }
 
     #[test]
     fn a_rule_applies_as_often_as_it_says() {
-        assert_eq!(turns(When::Always, 3), [1, 2, 3]);
-        assert_eq!(turns(When::First(2), 4), [1, 2]);
-        let bursts = When::Bursts { length: 2, every: 5 };
+        assert_eq!(turns(RuleFrequency::Always, 3), [1, 2, 3]);
+        assert_eq!(turns(RuleFrequency::First(2), 4), [1, 2]);
+        let bursts = RuleFrequency::Bursts { length: 2, every: 5 };
         assert_eq!(turns(bursts, 11), [1, 2, 6, 7, 11]);
     }
 
@@ -259,7 +259,7 @@ mod tests {
     fn the_first_rule_that_applies_decides_and_every_match_is_counted() {
         let refusal = RequestFault::Refuse { status: 503, code: "SlowDown".to_owned(), retry_after: None };
         let rules = Rules::new(vec![
-            Rule::always(refusal.clone()).of(&[Operation::Put]).when(When::First(1)),
+            Rule::always(refusal.clone()).of(&[Operation::Put]).when(RuleFrequency::First(1)),
             Rule::always(RequestFault::Hang).below("agents/"),
         ]);
         for (operation, path, expected) in [
@@ -271,8 +271,8 @@ mod tests {
             assert_eq!(rules.fault(operation, path), expected);
         }
         let fired = rules.fired();
-        assert_eq!(fired[0], Fired { met: 3, done: 1 });
-        assert_eq!(fired[1], Fired { met: 1, done: 1 });
+        assert_eq!(fired[0], RuleCounts { met: 3, done: 1 });
+        assert_eq!(fired[1], RuleCounts { met: 1, done: 1 });
     }
 
     #[test]

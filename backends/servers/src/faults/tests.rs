@@ -23,14 +23,14 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
 
 /// A server that answers each request with [`ANSWER`] or a configured text, and records the requests'
 /// bodies.
-struct Tiny {
+struct TinyServer {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<String>>>,
     answer: Arc<Mutex<String>>,
     pause: Arc<Mutex<Duration>>,
 }
 
-impl Tiny {
+impl TinyServer {
     fn start() -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let tiny = Self {
@@ -96,8 +96,8 @@ fn message(reader: &mut impl BufRead) -> io::Result<Option<(String, String)>> {
 }
 
 /// A proxy with one rule before a test server.
-fn behind(rule: Rule) -> (Tiny, FaultProxy) {
-    let tiny = Tiny::start();
+fn behind(rule: Rule) -> (TinyServer, FaultProxy) {
+    let tiny = TinyServer::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     proxy.set(vec![rule]);
     (tiny, proxy)
@@ -132,7 +132,7 @@ fn kind(result: io::Result<String>) -> io::ErrorKind {
 
 #[test]
 fn the_proxy_without_rules_forwards_everything() {
-    let tiny = Tiny::start();
+    let tiny = TinyServer::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut client = client(&proxy);
     for nth in 0..3 {
@@ -140,8 +140,12 @@ fn the_proxy_without_rules_forwards_everything() {
         assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with(ANSWER), "{answer}");
     }
     assert_eq!(tiny.bodies(), ["body 0", "body 1", "body 2"]);
-    let seen =
-        SeenRequest { operation: Operation::Put, path: "/b/k".to_owned(), bytes: 6, answered: Answered::Status(200) };
+    let seen = SeenRequest {
+        operation: Operation::Put,
+        path: "/b/k".to_owned(),
+        bytes: 6,
+        answered: AnswerStatus::Status(200),
+    };
     assert_eq!(proxy.seen(), [seen.clone(), seen.clone(), seen]);
 }
 
@@ -175,7 +179,7 @@ fn a_hanging_request_ends_when_the_rules_change() {
     client.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let hung = exchange(&mut client, "GET /b/k", "");
     assert_eq!(kind(hung), io::ErrorKind::WouldBlock);
-    eventually("the request", || proxy.fired() == [Fired { met: 1, done: 1 }]);
+    eventually("the request", || proxy.fired() == [RuleCounts { met: 1, done: 1 }]);
     proxy.clear();
     client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the connection ends");
@@ -214,7 +218,7 @@ fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("<Code>SlowDown</Code>") && answer.contains("retry-after: 2"));
     assert!(tiny.bodies().is_empty());
-    assert_eq!(proxy.seen()[0].answered, Answered::Not);
+    assert_eq!(proxy.seen()[0].answered, AnswerStatus::Not);
 }
 
 #[test]
@@ -226,7 +230,7 @@ fn the_proxy_resets_before_or_after_asking_the_server() {
     let lost = exchange(&mut client(&proxy), "PUT /b/k", "done");
     assert_eq!(kind(lost), io::ErrorKind::ConnectionReset);
     assert_eq!(tiny.bodies(), ["done"], "the server has done it");
-    assert_eq!(proxy.seen()[1].answered, Answered::Status(200));
+    assert_eq!(proxy.seen()[1].answered, AnswerStatus::Status(200));
 }
 
 /// Everything that the client receives, and how the stream ends.
@@ -271,7 +275,7 @@ fn the_proxy_damages_bytes_and_keeps_the_length() {
 
 #[test]
 fn the_proxy_repeats_an_earlier_listing() {
-    let tiny = Tiny::start();
+    let tiny = TinyServer::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut client = client(&proxy);
     let mut list = |signed: &str, answer: &str| {
@@ -289,7 +293,7 @@ fn the_proxy_repeats_an_earlier_listing() {
 
 #[test]
 fn a_partition_resets_and_refuses_connections_until_it_ends() {
-    let tiny = Tiny::start();
+    let tiny = TinyServer::start();
     let proxy = FaultProxy::start(0, tiny.address).unwrap();
     let mut idle = client(&proxy);
     exchange(&mut idle, "GET /b/k", "").unwrap();
@@ -310,5 +314,5 @@ fn a_partition_resets_and_refuses_connections_until_it_ends() {
     proxy.partition(true).unwrap();
     let last = proxy.seen().pop().unwrap();
     assert_eq!(last.operation, Operation::Put);
-    assert_eq!(last.answered, Answered::Unknown);
+    assert_eq!(last.answered, AnswerStatus::Unknown);
 }

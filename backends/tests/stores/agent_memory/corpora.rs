@@ -75,7 +75,7 @@ impl Corpus {
     }
 
     /// Percent of the notes of evidence that the answers have.
-    fn found(&self, mut answer: impl FnMut(&Question) -> String) -> Found {
+    fn found(&self, mut answer: impl FnMut(&Question) -> String) -> EvidencePercent {
         let texts = self.texts();
         let (mut found, mut whole, mut all) = (0, 0, 0);
         for question in &self.questions {
@@ -104,13 +104,13 @@ impl Corpus {
             all += u32::try_from(question.evidence.len()).unwrap();
         }
         let percent = |of: u32| 100.0 * f64::from(of) / f64::from(all);
-        Found { percent: percent(found), whole: percent(whole) }
+        EvidencePercent { percent: percent(found), whole: percent(whole) }
     }
 }
 
 /// Percent of notes of evidence.
 #[derive(Clone, Copy, Debug)]
-struct Found {
+struct EvidencePercent {
     /// With the answer in the part that is shown; whole, where the corpus has no answers.
     percent: f64,
     /// Shown whole.
@@ -118,12 +118,12 @@ struct Found {
 }
 
 /// Texts in a bare FTS5 table, ranked by `bm25()`.
-struct Plain {
+struct PlainIndex {
     database: Connection,
     texts: Vec<String>,
 }
 
-impl Plain {
+impl PlainIndex {
     fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let database = Connection::open_in_memory().unwrap();
         let table =
@@ -221,7 +221,7 @@ fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
             let corpus = Corpus::read(&name);
             let dir = tempfile::tempdir().unwrap();
             let mut memory = corpus.memory(&dir.path().join("m.db"));
-            let plain = Plain::new(corpus.notes.iter().map(|note| &*note.text));
+            let plain = PlainIndex::new(corpus.notes.iter().map(|note| &*note.text));
             let paths: Vec<&str> = corpus.notes.iter().map(|note| &*note.path).collect();
             let bm25 = budgets.map(|most| corpus.found(|question| plain.answer(&paths, &question.text, most)));
             let text = budgets.map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
@@ -381,7 +381,7 @@ fn a_recall_takes_a_millisecond_by_text_and_twelve_by_meaning() {
         }
         // The thread that merges the index waits for half a second without a change.
         std::thread::sleep(Duration::from_secs(5));
-        let plain = Plain::new(notes.iter().map(|note| &**note));
+        let plain = PlainIndex::new(notes.iter().map(|note| &**note));
         let mut found = 0;
         let bare = times(&corpus, |question, _| {
             found += plain.best(question, 20).len();

@@ -24,7 +24,7 @@ const MEANINGS: [&[&str]; 4] = [
 
 /// The notes that the model has embedded, and how many more it may embed.
 #[derive(Debug, Default)]
-struct Asked {
+struct EmbeddingLog {
     /// The first word of every note that was embedded, in order.
     notes: Vec<String>,
     /// How many more batches may be embedded; `None` for all.
@@ -39,7 +39,7 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Model {
     id: String,
-    asked: Mutex<Asked>,
+    asked: Mutex<EmbeddingLog>,
     changed: Condvar,
     /// The words; a piece is an index into them.
     words: Mutex<Vec<String>>,
@@ -67,7 +67,7 @@ impl Model {
     fn begun(&self, batches: usize) {
         let asked = self.asked.lock().unwrap();
         let within = Duration::from_secs(60);
-        let is_early = |asked: &mut Asked| asked.begun < batches;
+        let is_early = |asked: &mut EmbeddingLog| asked.begun < batches;
         let waited = self.changed.wait_timeout_while(asked, within, is_early);
         let (asked, _) = waited.unwrap();
         assert!(asked.begun >= batches, "{asked:?}");

@@ -8,12 +8,12 @@ use std::time::SystemTime;
 use super::*;
 
 /// A directory, and a memory in it.
-struct Shared {
+struct DirectoryMemory {
     dir: tempfile::TempDir,
     config: S3Config,
 }
 
-impl Shared {
+impl DirectoryMemory {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join(servers::BUCKET)).unwrap();
@@ -56,15 +56,15 @@ async fn keys(mirror: &MirrorClient, start: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_in_a_directory_is_created_once_and_read_whole_or_in_part() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     assert_eq!(check_access(&shared.config).await, Ok(()));
     let bucket = shared.bucket();
     let client = Client::new(&bucket, &shared.config);
     assert_eq!(client.get(Key::Log(1), None).await, Ok(None));
     assert_eq!(client.checkpoints().await, Ok(vec![]));
     let first = Bytes::from_static(b"0123456789");
-    assert_eq!(client.put_new(Key::Log(1), first.clone()).await, Ok(Put::Created));
-    assert_eq!(client.put_new(Key::Log(1), Bytes::from_static(b"other")).await, Ok(Put::Exists));
+    assert_eq!(client.put_new(Key::Log(1), first.clone()).await, Ok(PutOutcome::Created));
+    assert_eq!(client.put_new(Key::Log(1), Bytes::from_static(b"other")).await, Ok(PutOutcome::Exists));
     assert_eq!(client.get(Key::Log(1), None).await, Ok(Some(first)));
     assert_eq!(client.get(Key::Log(1), Some(2..5)).await, Ok(Some(Bytes::from_static(b"234"))));
     assert_eq!(client.get(Key::Log(2), Some(0..8)).await, Ok(None));
@@ -83,7 +83,7 @@ async fn an_object_in_a_directory_is_created_once_and_read_whole_or_in_part() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_many_writers_creates_an_object() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     for number in 1..=20 {
         let writers = (0..16).map(|writer| {
             let client = shared.client();
@@ -92,7 +92,7 @@ async fn one_of_many_writers_creates_an_object() {
         let writers: Vec<_> = writers.collect();
         let mut winners = Vec::new();
         for (at, writer) in writers.into_iter().enumerate() {
-            if writer.await.unwrap() == Put::Created {
+            if writer.await.unwrap() == PutOutcome::Created {
                 winners.push(vec![at as u8; 1000]);
             }
         }
@@ -104,7 +104,7 @@ async fn one_of_many_writers_creates_an_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_any_characters_is_a_path_that_stays_in_the_bucket() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let mirror = shared.mirror();
     let all = ["plan.md", "a b/ü%2F.md", "../../up.md", "./here", "x//y", "line\nbreak", "%new/z", "dir/a", "dir/b/c"];
     for key in all {
@@ -140,7 +140,7 @@ async fn a_key_of_any_characters_is_a_path_that_stays_in_the_bucket() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_object_is_replaced_only_if_it_is_the_one_that_was_read() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let mirror = shared.mirror();
     let put = async |key: &str, body: &'static str, precondition: Precondition<'_>| {
         let metadata = [("ctx-commit", "7".to_owned())];
@@ -168,7 +168,7 @@ const ROUNDS: usize = 200;
 
 #[test]
 fn two_processes_that_replace_an_object_lose_no_line() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let start = |process: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = "bucket::directory::a_process_adds_its_lines_to_an_object";
@@ -211,7 +211,7 @@ async fn a_process_adds_its_lines_to_an_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn links_and_fifos_in_the_directory_are_refused_and_nothing_behind_them_changes() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let client = shared.client();
     client.put_new(Key::Log(1), Bytes::from_static(b"1")).await.unwrap();
     let outside = shared.dir.path().join("outside");
@@ -244,7 +244,7 @@ async fn links_and_fifos_in_the_directory_are_refused_and_nothing_behind_them_ch
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let told = async |change: &dyn Fn(&mut S3Config)| {
         let mut config = shared.config.clone();
         change(&mut config);
@@ -274,7 +274,7 @@ async fn a_directory_that_cannot_be_used_is_named_with_what_to_do() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_writer_that_died_left_is_no_object_and_is_removed_a_day_later() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let client = shared.client();
     client.put_new(Key::Checkpoint(1), Bytes::from_static(b"1")).await.unwrap();
     let unfinished = shared.dir.path().join(servers::BUCKET).join("%new");
@@ -292,7 +292,7 @@ async fn what_a_writer_that_died_left_is_no_object_and_is_removed_a_day_later() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn history_in_a_directory_is_checked_and_collected() {
-    let shared = Shared::new();
+    let shared = DirectoryMemory::new();
     let client = shared.client();
     for content in ["one", "two", "three"] {
         let mut checkout = Checkout::open(&client, "alice@host").await.unwrap();

@@ -59,7 +59,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     let before = world.tree().await;
 
     let young = world.collect(hour, Duration::ZERO, false).await;
-    assert_eq!(young, Collected::default(), "nothing is older than an hour");
+    assert_eq!(young, GcReport::default(), "nothing is older than an hour");
     let dry = world.collect_before(cutoff, hour, true).await;
     assert_eq!((dry.floor, dry.swept), (Some(floor), None));
     let made = world.collect_before(cutoff, hour, false).await;
@@ -91,9 +91,9 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert_eq!(world.tree().await, before);
     assert_eq!(world.head("kept.md").await, "kept inline");
     assert_eq!(world.head("old.bin").await, big("last"));
-    assert_eq!(world.show("churn.md", At::Commit(floor)).await.unwrap(), "3");
-    assert_eq!(world.show("old.bin", At::Commit(fourth)).await.unwrap(), big("new "));
-    let early = world.show("churn.md", At::Commit(floor - 1)).await;
+    assert_eq!(world.show("churn.md", HistoryPoint::Commit(floor)).await.unwrap(), "3");
+    assert_eq!(world.show("old.bin", HistoryPoint::Commit(fourth)).await.unwrap(), big("new "));
+    let early = world.show("churn.md", HistoryPoint::Commit(floor - 1)).await;
     assert!(matches!(early, Err(HistoryError::TooOld(oldest)) if oldest == floor));
     assert_eq!(log(&client, "").await.unwrap().entries.len(), 2);
     assert_eq!(world.check().await.problems, Vec::<String>::new());
@@ -132,7 +132,7 @@ async fn crash(request: u64, how: Crash) -> bool {
         let label = format!("{when} a crash at request {request} ({how:?})");
         for (commit, files) in &kept {
             for (path, content) in std::iter::zip(["a.md", "b.md", "a.bin"], files) {
-                match world.show(path, At::Commit(*commit)).await {
+                match world.show(path, HistoryPoint::Commit(*commit)).await {
                     Ok(read) => assert!(read == **content, "{label}: {path} of {commit}"),
                     // The crashed collection has made its floor.
                     Err(HistoryError::TooOld(oldest)) if *commit < oldest => {
@@ -151,7 +151,7 @@ async fn crash(request: u64, how: Crash) -> bool {
         Crash::Killed => RequestFault::Hang,
         Crash::Late => RequestFault::Hold,
     };
-    let passes = Rule::always(RequestFault::Delay { ms: 0.0 }).when(When::First(request - 1));
+    let passes = Rule::always(RequestFault::Delay { ms: 0.0 }).when(RuleFrequency::First(request - 1));
     proxy.set(vec![passes, Rule::always(fault)]);
     let is_hit = || proxy.fired()[1].done > 0;
     let hit = async {
@@ -182,7 +182,7 @@ async fn crash(request: u64, how: Crash) -> bool {
     whole("some collections after").await;
     let rest = world.collect(all, all, true).await;
     assert_eq!((rest.swept, rest.deleted), (Some(head), Vec::new()));
-    assert!(world.show("a.bin", At::Commit(floor)).await.is_err());
+    assert!(world.show("a.bin", HistoryPoint::Commit(floor)).await.is_err());
 
     // The content of deleted blobs comes back before the late requests do.
     world.commit(&[("one.bin", &one), ("two.bin", &two)]).await;

@@ -66,14 +66,14 @@ async fn an_import_takes_in_what_other_tools_wrote_and_nothing_else() {
     world.publish(commit).await;
     let published = Instant::now();
     let nothing = world.import(Some(Duration::ZERO)).await;
-    assert_eq!(nothing, Imported::default());
+    assert_eq!(nothing, ImportReport::default());
     // Longer than an import takes until it compares ages, on a busy machine too.
     tokio::time::sleep(Duration::from_secs(5)).await;
     // Commits that the mirror does not show yet.
     let late = [("a.md", "newer\n"), ("late.md", "late"), ("clash.md", "theirs")];
     world.commit(&late).await;
     world.commit(&[("poem.md", &poem.replace('2', "two"))]).await;
-    assert_eq!(world.import(None).await, Imported::default(), "a late mirror does not count as an edit");
+    assert_eq!(world.import(None).await, ImportReport::default(), "a late mirror does not count as an edit");
     let tool = world.tool();
     let edit = async |key: &str, from: &str, to: &str| {
         let old = tool.get(&path(key)).await.unwrap();
@@ -101,7 +101,7 @@ async fn an_import_takes_in_what_other_tools_wrote_and_nothing_else() {
     assert_eq!(world.head("dir/b.txt").await, "edited");
     assert_eq!(world.head("new/n\n.txt").await, "new");
     assert_eq!(world.head("clash.md").await, "ours");
-    let before = At::Commit(done.commit.unwrap() - 1);
+    let before = HistoryPoint::Commit(done.commit.unwrap() - 1);
     assert_eq!(world.show("clash.md", before).await.unwrap(), "theirs");
     assert_eq!(world.head("a.md").await, "newer\n");
     assert_eq!(world.head("late.md").await, "late");
@@ -133,7 +133,7 @@ async fn an_import_that_did_not_update_the_mirror_is_not_repeated() {
     edit().await;
     let later = [("log.md", "1\nmount\ntool\nlater\n"), ("whole.md", "c")];
     world.commit(&later).await;
-    assert_eq!(world.import(None).await, Imported::default());
+    assert_eq!(world.import(None).await, ImportReport::default());
     for (key, content) in later {
         assert_eq!(world.head(key).await, content);
     }

@@ -14,12 +14,12 @@ use s3::check::check_access;
 use s3::checkout::{Checkout, now};
 use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
 use s3::config::{MirrorMode, S3Config, Secret};
-use s3::gc::{Collected, GcOptions, collect};
-use s3::history::{At, CommitHistory, Event, HistoryError, log, restore, show};
-use s3::mirror::{Files, Imported, MirrorPlan, Published, files, import, plan, plan_all, publish};
-use s3::objects::{Fault, Key, Objects, Put};
+use s3::gc::{GcOptions, GcReport, collect};
+use s3::history::{CommitHistory, Event, HistoryError, HistoryPoint, log, restore, show};
+use s3::mirror::{Files, ImportReport, MirrorIndex, MirrorPlan, files, import, plan, plan_all, publish};
+use s3::objects::{Fault, Key, Objects, PutOutcome};
 use s3::tree::{Body, CHUNK, Hash, Node, Tree};
-use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
+use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, RuleFrequency, ServerAccess};
 
 mod directory;
 mod gc;
@@ -118,14 +118,14 @@ impl World {
         checkout.tree().clone()
     }
 
-    async fn show(&self, path: &str, at: At) -> Result<String, HistoryError> {
+    async fn show(&self, path: &str, at: HistoryPoint) -> Result<String, HistoryError> {
         let mut out = Vec::new();
         show(&self.client(), path, at, &mut out).await?;
         Ok(String::from_utf8(out).unwrap())
     }
 
     async fn head(&self, path: &str) -> String {
-        self.show(path, At::Head).await.unwrap()
+        self.show(path, HistoryPoint::Head).await.unwrap()
     }
 
     /// Publishes the newest tree, all of it.
@@ -135,28 +135,28 @@ impl World {
         publish(&self.mirror(), &client, &plan, commit, &|_| None).await.unwrap();
     }
 
-    async fn import(&self, remove: Option<Duration>) -> Imported {
+    async fn import(&self, remove: Option<Duration>) -> ImportReport {
         let (client, mirror) = (self.client(), self.mirror());
         let imported = import(&client, &mirror, MirrorMode::All, remove, "bob@host");
         imported.await.unwrap()
     }
 
-    async fn check(&self) -> s3::check::Checked {
+    async fn check(&self) -> s3::check::CheckReport {
         let (client, mirror) = (self.client(), self.mirror());
         s3::check::check(&client, Some((&mirror, MirrorMode::All))).await.unwrap()
     }
 
-    async fn collect(&self, older_than: Duration, grace: Duration, dry_run: bool) -> Collected {
+    async fn collect(&self, older_than: Duration, grace: Duration, dry_run: bool) -> GcReport {
         self.collect_as_of(|_| older_than, grace, dry_run).await
     }
 
     /// Collects what is older than `cutoff`, in nanoseconds since 1970.
-    async fn collect_before(&self, cutoff: i64, grace: Duration, dry_run: bool) -> Collected {
+    async fn collect_before(&self, cutoff: i64, grace: Duration, dry_run: bool) -> GcReport {
         let age = |now: i64| Duration::from_nanos((now - cutoff).try_into().unwrap());
         self.collect_as_of(age, grace, dry_run).await
     }
 
-    async fn collect_as_of(&self, older_than: impl Fn(i64) -> Duration, grace: Duration, dry_run: bool) -> Collected {
+    async fn collect_as_of(&self, older_than: impl Fn(i64) -> Duration, grace: Duration, dry_run: bool) -> GcReport {
         let sweeper = Sweeper::new(&self.bucket(), &self.config);
         // The server's times have whole milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -177,7 +177,7 @@ fn config(access: &ServerAccess) -> S3Config {
 
 /// The requests that turn the mirror of one tree into that of another.
 fn mirrored(old: &Tree, new: &Tree) -> MirrorPlan {
-    plan(&Published::from(&files(old, MirrorMode::All)), &files(new, MirrorMode::All))
+    plan(&MirrorIndex::from(&files(old, MirrorMode::All)), &files(new, MirrorMode::All))
 }
 
 fn path(key: &str) -> Path {

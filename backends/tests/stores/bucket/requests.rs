@@ -6,9 +6,9 @@ async fn an_object_is_created_once_and_read_whole_or_in_part() {
     let bucket = world.bucket();
     let client = Client::new(&bucket, &world.config);
     let first = Bytes::from_static(b"0123456789");
-    assert_eq!(client.put_new(Key::Log(1), first.clone()).await, Ok(Put::Created));
+    assert_eq!(client.put_new(Key::Log(1), first.clone()).await, Ok(PutOutcome::Created));
     let again = client.put_new(Key::Log(1), Bytes::from_static(b"other")).await;
-    assert_eq!(again, Ok(Put::Exists));
+    assert_eq!(again, Ok(PutOutcome::Exists));
     assert_eq!(client.get(Key::Log(1), None).await, Ok(Some(first)));
     let part = client.get(Key::Log(1), Some(2..5)).await;
     assert_eq!(part, Ok(Some(Bytes::from_static(b"234"))));
@@ -17,7 +17,7 @@ async fn an_object_is_created_once_and_read_whole_or_in_part() {
     let beyond = client.get(Key::Log(1), Some(10..12)).await;
     assert!(matches!(beyond, Err(Fault::Unreadable(_))), "{beyond:?}");
     let (hash, empty) = (Hash::of(b""), Bytes::new());
-    assert_eq!(client.put_new(Key::Blob(hash, 7), empty.clone()).await, Ok(Put::Created));
+    assert_eq!(client.put_new(Key::Blob(hash, 7), empty.clone()).await, Ok(PutOutcome::Created));
     assert_eq!(client.get(Key::Blob(hash, 7), None).await, Ok(Some(empty)));
     for number in [3, 70] {
         let body = Bytes::from_static(b"checkpoint");
@@ -37,8 +37,8 @@ async fn a_sealed_log_tells_nothing_without_its_key() {
     let sealed = world.client();
     let (hash, content) = (Hash::of(b"secret"), Bytes::from_static(b"secret"));
     let key = Key::Blob(hash, 0);
-    assert_eq!(sealed.put_new(key, content.clone()).await, Ok(Put::Created));
-    assert_eq!(sealed.put_new(key, content.clone()).await, Ok(Put::Exists));
+    assert_eq!(sealed.put_new(key, content.clone()).await, Ok(PutOutcome::Created));
+    assert_eq!(sealed.put_new(key, content.clone()).await, Ok(PutOutcome::Exists));
     assert_eq!(sealed.get(key, None).await, Ok(Some(content.clone())));
     let part = sealed.get(key, Some(1..3)).await;
     assert_eq!(part, Ok(Some(Bytes::from_static(b"ec"))));
@@ -65,15 +65,15 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     let of_puts = |fault: RequestFault| Rule::always(fault).of(&[Operation::Put]);
     let refuse = |status: u16, code: &str| RequestFault::Refuse { status, code: code.to_owned(), retry_after: None };
     let slow_down = of_puts(refuse(503, "SlowDown"));
-    proxy.set(vec![slow_down.clone().when(When::First(2))]);
-    assert_eq!(put(1).await, Ok(Put::Created));
+    proxy.set(vec![slow_down.clone().when(RuleFrequency::First(2))]);
+    assert_eq!(put(1).await, Ok(PutOutcome::Created));
     proxy.set(vec![slow_down]);
     assert!(matches!(put(2).await, Err(Fault::Unknown(_))));
-    proxy.set(vec![of_puts(RequestFault::Reset).when(When::First(1))]);
-    assert_eq!(put(2).await, Ok(Put::Created));
+    proxy.set(vec![of_puts(RequestFault::Reset).when(RuleFrequency::First(1))]);
+    assert_eq!(put(2).await, Ok(PutOutcome::Created));
     // The request was done, and its answer lost.
-    proxy.set(vec![of_puts(RequestFault::LoseAnswer).when(When::First(1))]);
-    assert_eq!(put(3).await, Ok(Put::Exists));
+    proxy.set(vec![of_puts(RequestFault::LoseAnswer).when(RuleFrequency::First(1))]);
+    assert_eq!(put(3).await, Ok(PutOutcome::Exists));
     proxy.set(vec![of_puts(RequestFault::DamageRequest)]);
     let blob = Key::Blob(Hash::of(&body()), 0);
     assert!(matches!(put(4).await, Err(Fault::Unknown(_))), "another attempt may succeed");
@@ -96,7 +96,7 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     proxy.set(vec![Rule::always(RequestFault::ShortenBody).of(&[Operation::List])]);
     client.put_new(Key::Checkpoint(1), body()).await.unwrap();
     assert!(matches!(client.checkpoints().await, Err(Fault::Unknown(_))), "a cut listing");
-    proxy.set(vec![Rule::always(RequestFault::ResetInBody).of(&[Operation::Get]).when(When::First(1))]);
+    proxy.set(vec![Rule::always(RequestFault::ResetInBody).of(&[Operation::Get]).when(RuleFrequency::First(1))]);
     assert_eq!(client.get(Key::Log(3), None).await, Ok(Some(body())));
 }
 
@@ -140,7 +140,7 @@ async fn a_bucket_can_be_part_of_the_host_name() {
     assert_eq!(check_access(&config).await, Ok(()));
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let body = Bytes::from_static(b"x");
-    assert_eq!(client.put_new(Key::Log(1), body.clone()).await, Ok(Put::Created));
+    assert_eq!(client.put_new(Key::Log(1), body.clone()).await, Ok(PutOutcome::Created));
     assert_eq!(client.get(Key::Log(1), None).await, Ok(Some(body)));
     config.path_style = true;
     let error = check_access(&config).await.unwrap_err();

@@ -11,7 +11,7 @@ use super::*;
 
 /// A request to the scripted server.
 #[derive(Clone, Debug)]
-struct Received {
+struct ReceivedRequest {
     /// Method and path.
     line: String,
     /// The headers, with names in lower case.
@@ -19,7 +19,7 @@ struct Received {
     body: String,
 }
 
-impl Received {
+impl ReceivedRequest {
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -34,20 +34,20 @@ impl Received {
 type Answer = (&'static str, String);
 
 /// A server on loopback that gives keys and is S3, too.
-struct Scripted {
+struct ScriptedServer {
     address: String,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// Answers requests for keys as `keys` says, which gets the number of such requests before. S3 answers as `s3` says.
     fn start(
-        keys: impl Fn(&Received, usize) -> Answer + Send + Sync + 'static,
-        s3: impl Fn(&Received) -> Answer + Send + Sync + 'static,
+        keys: impl Fn(&ReceivedRequest, usize) -> Answer + Send + Sync + 'static,
+        s3: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let received = Arc::<Mutex<Vec<Received>>>::default();
+        let received = Arc::<Mutex<Vec<ReceivedRequest>>>::default();
         let (log, keys, s3) = (Arc::clone(&received), Arc::new(keys), Arc::new(s3));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -86,14 +86,14 @@ impl Scripted {
         }
     }
 
-    fn received(&self) -> Vec<Received> {
+    fn received(&self) -> Vec<ReceivedRequest> {
         self.received.lock().unwrap().clone()
     }
 
     /// The ids of the keys that requests to S3 were signed with.
     fn ids(&self) -> Vec<String> {
-        let signed = self.received().into_iter().filter(Received::is_signed);
-        let id = |request: Received| {
+        let signed = self.received().into_iter().filter(ReceivedRequest::is_signed);
+        let id = |request: ReceivedRequest| {
             let (_, rest) = request.header("authorization").split_once("Credential=").unwrap();
             let (id, _) = rest.split_once('/').unwrap();
             assert_eq!(request.header("x-amz-security-token"), format!("token-of-{id}"));
@@ -108,7 +108,7 @@ impl Scripted {
     }
 }
 
-fn receive(reader: &mut BufReader<TcpStream>) -> Option<Received> {
+fn receive(reader: &mut BufReader<TcpStream>) -> Option<ReceivedRequest> {
     let lines = reader.by_ref().lines().map_while(Result::ok);
     let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
     let (first, headers) = head.split_first()?;
@@ -118,7 +118,7 @@ fn receive(reader: &mut BufReader<TcpStream>) -> Option<Received> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let line = first.trim_end_matches(" HTTP/1.1").to_owned();
-    Some(Received { line, headers, body: String::from_utf8(body).unwrap() })
+    Some(ReceivedRequest { line, headers, body: String::from_utf8(body).unwrap() })
 }
 
 fn send(stream: &mut TcpStream, (status, body): &Answer) -> std::io::Result<()> {
@@ -143,7 +143,7 @@ fn json(id: &str, seconds: i64) -> Answer {
 }
 
 /// An empty bucket.
-fn empty(_: &Received) -> Answer {
+fn empty(_: &ReceivedRequest) -> Answer {
     ok(
         "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>ctxbench</Name><IsTruncated>false</IsTruncated><MaxKeys>1</MaxKeys><KeyCount>0</KeyCount></ListBucketResult>",
     )
@@ -153,7 +153,7 @@ const CONTAINER: &[(&str, &str)] = &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "SER
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_gives_the_key_of_its_role() {
-    let server = Scripted::start(
+    let server = ScriptedServer::start(
         |request, _| match &*request.line {
             "PUT /latest/api/token" if !request.header("x-aws-ec2-metadata-token-ttl-seconds").is_empty() => ok("t0"),
             _ if request.header("x-aws-ec2-metadata-token") != "t0" => ("401 Unauthorized", String::new()),
@@ -174,7 +174,7 @@ async fn an_instance_gives_the_key_of_its_role() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_shows_what_its_file_says_now() {
-    let server = Scripted::start(
+    let server = ScriptedServer::start(
         |request, _| match request.header("authorization") {
             "first" => json("C1", 5),
             "second" => json("C2", 3600),
@@ -205,7 +205,7 @@ async fn a_container_shows_what_its_file_says_now() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_web_identity_becomes_a_role() {
-    let server = Scripted::start(
+    let server = ScriptedServer::start(
         |request, before| {
             match before {
             0 => ("503 Service Unavailable", String::new()),
@@ -241,7 +241,7 @@ async fn a_web_identity_becomes_a_role() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_valid_key_outlives_a_service_that_fails_and_an_expired_one_does_not() {
-    let server = Scripted::start(
+    let server = ScriptedServer::start(
         |_, before| match before {
             // Due at once, because it ends within five minutes.
             0 => json("K1", 8),
@@ -271,7 +271,7 @@ async fn a_valid_key_outlives_a_service_that_fails_and_an_expired_one_does_not()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_the_server_calls_expired_is_renewed_at_once() {
-    let server = Scripted::start(
+    let server = ScriptedServer::start(
         |_, before| json(&format!("E{before}"), 3600),
         |request| match request.header("authorization").contains("=E0/") {
             true => ("400 Bad Request", "<Error><Code>ExpiredToken</Code></Error>".to_owned()),
@@ -286,9 +286,11 @@ async fn a_key_that_the_server_calls_expired_is_renewed_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_redirects_or_sends_too_much_gives_no_key() {
-    let redirecting =
-        Scripted::start(|_, _| ("307 Temporary Redirect\r\nLocation: http://elsewhere.invalid/", String::new()), empty);
-    let long = Scripted::start(|_, _| ok("x".repeat(1 << 20)), empty);
+    let redirecting = ScriptedServer::start(
+        |_, _| ("307 Temporary Redirect\r\nLocation: http://elsewhere.invalid/", String::new()),
+        empty,
+    );
+    let long = ScriptedServer::start(|_, _| ok("x".repeat(1 << 20)), empty);
     for (server, reason) in [(redirecting, "redirects (307) to elsewhere.invalid"), (long, "longer than 65536 bytes")] {
         let refused = check_access(&server.config(CONTAINER)).await.unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result, Seek, Store,
+    Allocation, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result, Seek, Store,
     Timestamp, XattrMode,
 };
 use proptest::prelude::*;
@@ -162,12 +162,12 @@ pub fn step() -> impl Strategy<Value = Step> {
 
 /// A store with the inodes that a sequence has created. Two stores with different inode numbers can then run
 /// the same steps.
-pub struct Driven<'a> {
+pub struct StoreDriver<'a> {
     pub store: &'a dyn Store,
     pub made: Vec<Ino>,
 }
 
-impl Driven<'_> {
+impl StoreDriver<'_> {
     pub fn ino(&self, index: usize) -> Ino {
         self.made[index % self.made.len()]
     }
@@ -226,7 +226,7 @@ impl Driven<'_> {
                 changed.map(|_| None)
             }
             Step::Punch(node, offset, length) => {
-                let (how, offset) = (Allocate::PunchHole, offset.into());
+                let (how, offset) = (Allocation::PunchHole, offset.into());
                 let punched = store.fallocate(&caller, self.ino(node), how, offset, length.into());
                 punched.map(|()| None)
             }

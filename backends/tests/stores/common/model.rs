@@ -11,9 +11,9 @@ use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Re
 use crate::common::caller;
 
 /// A model that answers by a function.
-pub struct Scripted<F>(pub F);
+pub struct ScriptedModel<F>(pub F);
 
-impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model for Scripted<F> {
+impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model for ScriptedModel<F> {
     fn name(&self) -> &str {
         "scripted"
     }
@@ -71,7 +71,7 @@ pub fn options() -> GenerateOptions {
 
 /// A model that panics when it is called.
 pub fn nobody() -> impl Model + 'static {
-    Scripted(|request: &Request, _: &Cancel| -> Result<String, ModelError> {
+    ScriptedModel(|request: &Request, _: &Cancel| -> Result<String, ModelError> {
         panic!("the model was asked: {request:?}")
     })
 }
@@ -83,5 +83,5 @@ pub fn question(request: &Request) -> &str {
 
 /// A model that answers exactly, see [`crate::oracle`].
 pub fn exact() -> impl Model + 'static {
-    Scripted(|request: &Request, _: &Cancel| Ok(crate::oracle::answer(question(request))))
+    ScriptedModel(|request: &Request, _: &Cancel| Ok(crate::oracle::answer(question(request))))
 }

@@ -19,7 +19,7 @@ use s3::credentials::{AccessKey, Credentials};
 use s3::directory::is_directory;
 use s3::tree::Hash;
 use s3_store::{OpenError, OpenOptions, S3Memory, S3Store};
-use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
+use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, RuleFrequency, ServerAccess};
 
 use crate::common::{caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk};
 
@@ -190,7 +190,7 @@ impl Memory {
     }
 
     /// A fault of requests for this memory.
-    pub fn set(&self, fault: RequestFault, requests: &[Operation], when: When) {
+    pub fn set(&self, fault: RequestFault, requests: &[Operation], when: RuleFrequency) {
         let below = format!("agents/{}", self.agent);
         self.proxy().set(vec![Rule::always(fault).of(requests).below(&below).when(when)]);
     }

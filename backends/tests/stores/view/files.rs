@@ -370,7 +370,7 @@ fn a_directory_elsewhere_is_shown_and_written_below_the_source() {
     let said = refusal(open(ViewSettings { also: vec![missing], ..ViewSettings::default() }));
     has(&said, &["missing: it is not a directory"]);
     for wrong in ["logs", "=x", "../logs=x", "/logs=x"] {
-        assert!(wrong.parse::<view::Also>().is_err(), "{wrong}");
+        assert!(wrong.parse::<view::ExtraDirectory>().is_err(), "{wrong}");
     }
 }
 

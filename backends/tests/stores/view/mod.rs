@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use databases::{Mail, mails};
-use fuse::store::{Change, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
+use fuse::store::{Change, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, SlowCall, Store};
 use view::{ViewOpenError, ViewSettings, ViewStore, definition};
 
 use crate::common::*;
 use crate::hosts::eventually;
 
-type Opened = std::result::Result<ViewStore, ViewOpenError>;
+type OpenResult = std::result::Result<ViewStore, ViewOpenError>;
 
 /// A view by the definition `text`. Unless it says otherwise, a source has the time that a busy machine needs.
-fn opened(text: &str, place: &str, may_write: bool) -> Opened {
+fn opened(text: &str, place: &str, may_write: bool) -> OpenResult {
     match text.contains("timeout_ms") {
         true => opened_unchanged(text, place, may_write),
         false => opened_unchanged(&text.replacen("[source]", "[source]\ntimeout_ms = 60000", 1), place, may_write),
@@ -34,14 +34,14 @@ fn opened(text: &str, place: &str, may_write: bool) -> Opened {
 }
 
 /// A view by the definition `text`, as if it were in the file `x.toml`.
-fn opened_unchanged(text: &str, place: &str, may_write: bool) -> Opened {
+fn opened_unchanged(text: &str, place: &str, may_write: bool) -> OpenResult {
     let settings = ViewSettings { may_write, ..ViewSettings::default() };
     ViewStore::open((Path::new("x.toml"), text), place, settings, &caller(1))
 }
 
 /// Why there is no such view.
 #[track_caller]
-fn refusal(opened: Opened) -> String {
+fn refusal(opened: OpenResult) -> String {
     opened.unwrap_err().to_string()
 }
 

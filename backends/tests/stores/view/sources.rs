@@ -310,7 +310,7 @@ fn is_tag(header: &str) -> bool {
     header.to_lowercase().starts_with("if-none-match")
 }
 
-fn issues(url: &str, timeout_ms: u64) -> Opened {
+fn issues(url: &str, timeout_ms: u64) -> OpenResult {
     let text = shipped("issues")
         .replace("timeout_ms = 4000", &format!("timeout_ms = {timeout_ms}"))
         // The server's pages are short.

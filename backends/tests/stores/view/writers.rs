@@ -22,7 +22,7 @@ fn drafts() -> Vec<(Mail, ViewStore, Ino)> {
 
 /// Waits until a file is being committed.
 fn commit_waits(store: &ViewStore, ino: Ino) {
-    eventually("a commit", || store.is_slow(ino, Slow::Read { offset: 0, size: 1 }));
+    eventually("a commit", || store.is_slow(ino, SlowCall::Read { offset: 0, size: 1 }));
 }
 
 fn create_draft(store: &ViewStore, name: &str, text: &str) {
@@ -220,13 +220,13 @@ fn a_created_file_is_the_file_of_its_row_once_it_is_committed() {
 fn calls_that_wait_for_a_database_are_slow_and_no_others() {
     for (mail, store, ino) in drafts() {
         let dir = go(&store, "drafts").unwrap();
-        let read = Slow::Read { offset: 0, size: 1 };
-        let calls = [Slow::Close, Slow::Fsync, Slow::Open, Slow::Change, Slow::Approval, read];
+        let read = SlowCall::Read { offset: 0, size: 1 };
+        let calls = [SlowCall::Close, SlowCall::Fsync, SlowCall::Open, SlowCall::Change, SlowCall::Approval, read];
         let slow = || calls.map(|call| store.is_slow(ino, call));
         let writer = open_cut(&store, ino).unwrap();
         assert_eq!(slow(), [true, true, false, false, false, false]);
         write(&store, writer, 0, &draft("two")).unwrap();
-        assert!(store.is_slow(dir, Slow::Approval), "names are rows");
+        assert!(store.is_slow(dir, SlowCall::Approval), "names are rows");
         let other = mail.second();
         other("BEGIN; UPDATE messages SET is_read = 0");
         std::thread::scope(|scope| {
@@ -237,7 +237,7 @@ fn calls_that_wait_for_a_database_are_slow_and_no_others() {
         });
         assert_eq!(slow(), [false; 6]);
         store.release(writer);
-        assert!(!mail.view(false).is_slow(ROOT, Slow::Approval));
+        assert!(!mail.view(false).is_slow(ROOT, SlowCall::Approval));
     }
 }
 

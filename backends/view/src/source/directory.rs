@@ -24,7 +24,7 @@ use rusqlite::{Connection, ToSql, params};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
-use super::{Also, FileChange, FileRow};
+use super::{ExtraDirectory, FileChange, FileRow};
 use crate::definition::SourceDefinition;
 use change::{Files, UNFINISHED};
 
@@ -134,7 +134,7 @@ const STEPS: usize = 4;
 /// Walks the directory on its own thread, so that a hanging file system blocks no call.
 struct Walker {
     root: PathBuf,
-    also: Vec<Also>,
+    also: Vec<ExtraDirectory>,
     notices: Arc<Inotify>,
     rows: HashMap<PathBuf, PathRow>,
     /// The key of the newest path.
@@ -170,7 +170,7 @@ struct Directory {
 /// Why it cannot be read, in words.
 pub(super) fn open(
     root: &Path,
-    also: Vec<Also>,
+    also: Vec<ExtraDirectory>,
     definition: &SourceDefinition,
     may_write: bool,
 ) -> std::result::Result<Sqlite, String> {
@@ -258,15 +258,15 @@ fn target(root: &Path, link: &Path) -> Option<(Metadata, PathBuf)> {
 }
 
 /// The view has been unmounted.
-struct Unmounted;
+struct Shutdown;
 
 impl Walker {
-    fn tell(&self, step: Step) -> std::result::Result<(), Unmounted> {
-        self.steps.send(step).map_err(|_| Unmounted)
+    fn tell(&self, step: Step) -> std::result::Result<(), Shutdown> {
+        self.steps.send(step).map_err(|_| Shutdown)
     }
 
     /// Walks, and reports the changes since the last walk; with `anew`, all files.
-    fn walk(&mut self, anew: bool) -> std::result::Result<Result<()>, Unmounted> {
+    fn walk(&mut self, anew: bool) -> std::result::Result<Result<()>, Shutdown> {
         if anew {
             // Paths keep their keys: the files' inode numbers stay when the source comes back.
             self.rows.values_mut().for_each(|row| row.stamp = None);
@@ -376,7 +376,7 @@ impl Walker {
         (path, real): (&Path, &Path),
         file: &Metadata,
         looked: SystemTime,
-    ) -> std::result::Result<bool, Unmounted> {
+    ) -> std::result::Result<bool, Shutdown> {
         let stamp = Stamp::of(file);
         let row = self.rows.entry(path.to_owned()).or_insert_with(|| {
             self.last_key += 1;

@@ -2,7 +2,7 @@
 
 /// The list is none, or is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoList;
+pub(super) struct InvalidList;
 
 /// The bytes of each element of a JSON list. An element is not checked beyond its end: its brackets and quotes.
 pub(super) struct Elements<'a> {
@@ -16,8 +16,8 @@ impl<'a> Elements<'a> {
     ///
     /// # Errors
     /// If it begins as no list.
-    pub(super) fn of(text: &'a [u8]) -> Result<Self, NoList> {
-        let rest = text.trim_ascii().strip_prefix(b"[").ok_or(NoList)?;
+    pub(super) fn of(text: &'a [u8]) -> Result<Self, InvalidList> {
+        let rest = text.trim_ascii().strip_prefix(b"[").ok_or(InvalidList)?;
         Ok(Self { rest, is_ended: false, is_first: true })
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn value_length(text: &[u8], ends: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Iterator for Elements<'a> {
-    type Item = Result<&'a [u8], NoList>;
+    type Item = Result<&'a [u8], InvalidList>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.is_ended {
@@ -50,7 +50,7 @@ impl<'a> Iterator for Elements<'a> {
         }
         let Some(length) = value_length(self.rest, b",]") else {
             self.is_ended = true;
-            return Some(Err(NoList));
+            return Some(Err(InvalidList));
         };
         let (element, rest) = self.rest.split_at(length);
         let element = element.trim_ascii();
@@ -60,7 +60,7 @@ impl<'a> Iterator for Elements<'a> {
         self.is_first = false;
         if self.is_ended && !self.rest.is_empty() {
             // Something follows the list.
-            return Some(Err(NoList));
+            return Some(Err(InvalidList));
         }
         match is_empty_list {
             true => None,
@@ -73,7 +73,7 @@ impl<'a> Iterator for Elements<'a> {
 mod tests {
     use super::*;
 
-    fn elements(text: &str) -> Result<Vec<String>, NoList> {
+    fn elements(text: &str) -> Result<Vec<String>, InvalidList> {
         let element = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let each = Elements::of(text.as_bytes())?;
         each.map(|bytes| bytes.map(element)).collect()
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_text_that_is_not_a_list_or_is_truncated_is_refused() {
         for text in ["", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]"] {
-            assert_eq!(elements(text), Err(NoList), "{text}");
+            assert_eq!(elements(text), Err(InvalidList), "{text}");
         }
     }
 

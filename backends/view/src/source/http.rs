@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fuse::store::{Errno, Result, StoreError};
 use http::header;
-use network::{BodyError, Redirected, limits, read_body, refuse_plain_key};
+use network::{BodyError, RedirectError, limits, read_body, refuse_plain_key};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
@@ -252,7 +252,7 @@ impl Interface {
         let answer = self.runtime.block_on(async {
             let answer = request.send().await.map_err(BodyError::Broken)?;
             let (status, headers) = (answer.status(), answer.headers().clone());
-            let redirected = Redirected::of(&answer);
+            let redirected = RedirectError::of(&answer);
             let body = match status.is_success() {
                 true => read_body(answer, limit).await?,
                 false => Default::default(),

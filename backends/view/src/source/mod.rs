@@ -66,7 +66,7 @@ pub(super) struct Column {
 
 /// The parameters of a statement, and the columns of its result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Described {
+pub(super) struct StatementDescription {
     pub(super) columns: Vec<Column>,
     pub(super) parameters: Vec<String>,
 }
@@ -76,7 +76,7 @@ pub(super) type BoundStatement<'a> = (&'a str, Parameters<'a>);
 
 /// The result of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(super) struct TransactionResult {
     /// Rows changed by the statement that changed the fewest; 0 if the transaction was rolled back.
     pub(super) rows: usize,
     /// The first column of the first row that the first statement returned.
@@ -85,14 +85,14 @@ pub(super) struct Changed {
 
 /// A directory that a `directory` source shows at a path of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Also {
+pub struct ExtraDirectory {
     /// The path below the source.
     pub name: PathBuf,
     /// The directory.
     pub dir: PathBuf,
 }
 
-impl FromStr for Also {
+impl FromStr for ExtraDirectory {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -165,7 +165,7 @@ pub(super) trait Source: Send {
     ///
     /// # Errors
     /// Why the source does not accept it, in words.
-    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String>;
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<StatementDescription, String>;
 
     /// Hands each row of a query to `each`, values in their text form, until it breaks; after [`Source::begin`].
     ///
@@ -183,14 +183,19 @@ pub(super) trait Source: Send {
     /// # Errors
     /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it until the timeout,
     /// `EROFS` if it is open for reading.
-    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed>;
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<TransactionResult>;
 
     /// Carries out an operation on a file that the row of a query names; after [`Source::begin`]. The result has the key of
     /// the file afterwards, and no row if the query has none. With `sync`, the change is durable.
     ///
     /// # Errors
     /// `EROFS` if the source has no files or is open for reading, else those of Linux.
-    fn change_file(&mut self, _change: FileChange, _statement: BoundStatement<'_>, _sync: bool) -> Result<Changed> {
+    fn change_file(
+        &mut self,
+        _change: FileChange,
+        _statement: BoundStatement<'_>,
+        _sync: bool,
+    ) -> Result<TransactionResult> {
         Err(Errno::ROFS.into())
     }
 

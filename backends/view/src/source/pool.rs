@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Source;
 
-type Opened = std::result::Result<Box<dyn Source>, String>;
+type OpenResult = std::result::Result<Box<dyn Source>, String>;
 
 /// A state of the source as one connection sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(in super::super) struct Version {
 }
 
 /// Connections that are not in use.
-struct Idle {
+struct IdleConnections {
     connections: Vec<(usize, Box<dyn Source>)>,
     /// The number of open connections, including those in use.
     opened: usize,
@@ -27,10 +27,10 @@ struct Idle {
 
 /// Connections to one source.
 pub(in super::super) struct Pool {
-    open: Box<dyn Fn() -> Opened + Send + Sync>,
+    open: Box<dyn Fn() -> OpenResult + Send + Sync>,
     most: usize,
     timeout: Duration,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleConnections>,
     returned: Condvar,
     /// The number of calls that have a [`Turn`].
     changing: Mutex<usize>,
@@ -56,14 +56,14 @@ impl Pool {
     pub(super) fn new(
         most: usize,
         timeout: Duration,
-        open: impl Fn() -> Opened + Send + Sync + 'static,
+        open: impl Fn() -> OpenResult + Send + Sync + 'static,
     ) -> std::result::Result<Self, String> {
         let first = open()?;
         Ok(Self {
             open: Box::new(open),
             most,
             timeout,
-            idle: Mutex::new(Idle { connections: vec![(0, first)], opened: 1 }),
+            idle: Mutex::new(IdleConnections { connections: vec![(0, first)], opened: 1 }),
             returned: Condvar::new(),
             changing: Mutex::default(),
             changed: Condvar::new(),

@@ -22,7 +22,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::{BoundStatement, Changed, Column, Described, Parameters, Source, Text, VALUE};
+use super::{BoundStatement, Column, Parameters, Source, StatementDescription, Text, TransactionResult, VALUE};
 use crate::definition::SourceDefinition;
 use session::{ANSWERS, Answers, Failure, Session, key_of};
 
@@ -245,7 +245,7 @@ impl Source for Postgresql {
         Ok((self.channel.is_some()).then(|| self.notices.load(Ordering::Relaxed)))
     }
 
-    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<StatementDescription, String> {
         // A query cannot select from a statement that changes rows.
         let sql = match may_write {
             true => sql.to_owned(),
@@ -255,7 +255,10 @@ impl Source for Postgresql {
         let prepared = prepared.map_err(|failure| failure.words())?;
         let (statement, names) = &*prepared;
         let columns = statement.columns().iter();
-        Ok(Described { columns: columns.map(|it| column(it.name(), it.type_())).collect(), parameters: names.clone() })
+        Ok(StatementDescription {
+            columns: columns.map(|it| column(it.name(), it.type_())).collect(),
+            parameters: names.clone(),
+        })
     }
 
     fn query(
@@ -312,7 +315,7 @@ impl Source for Postgresql {
         }
     }
 
-    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed> {
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<TransactionResult> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }

@@ -16,7 +16,8 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Statement, ToSql, TransactionBehavior};
 
 use super::{
-    BoundStatement, Changed, Column, Described, FileChange, FileRow, Parameter, Parameters, Source, Text, VALUE,
+    BoundStatement, Column, FileChange, FileRow, Parameter, Parameters, Source, StatementDescription, Text,
+    TransactionResult, VALUE,
 };
 
 /// The prefix of the message of an error that becomes `EFBIG`.
@@ -374,7 +375,7 @@ impl Source for Sqlite {
         Ok(Some(count))
     }
 
-    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<Described, String> {
+    fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<StatementDescription, String> {
         let connection = self.connection().map_err(|error| error.to_string())?;
         // Prepare runs nothing. Statements must be valid even on a read-only mount, which never runs them.
         let before = self.allows_writing.swap(true, Ordering::Relaxed);
@@ -392,7 +393,7 @@ impl Source for Sqlite {
             }
         });
         let columns = statement.column_names();
-        Ok(Described {
+        Ok(StatementDescription {
             parameters: parameters.collect::<std::result::Result<_, _>>()?,
             columns: columns.map(column).collect(),
         })
@@ -422,7 +423,7 @@ impl Source for Sqlite {
         run().map_err(|error| of_temporary_file(self.deadline.explain(error)))
     }
 
-    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed> {
+    fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<TransactionResult> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
@@ -445,7 +446,7 @@ impl Source for Sqlite {
         change: FileChange,
         (sql, parameters): BoundStatement<'_>,
         sync: bool,
-    ) -> Result<Changed> {
+    ) -> Result<TransactionResult> {
         if !self.may_write {
             return Err(Errno::ROFS.into());
         }
@@ -468,13 +469,13 @@ impl Source for Sqlite {
             return Err(Errno::ROFS.into());
         };
         let Some(path) = tables.change_file(change, &rows, sync)? else {
-            return Ok(Changed { rows: 0, key: None });
+            return Ok(TransactionResult { rows: 0, key: None });
         };
         let key = match change {
             FileChange::Create { .. } | FileChange::Move { .. } => self.key_of(&path),
             _ => None,
         };
-        Ok(Changed { rows: 1, key })
+        Ok(TransactionResult { rows: 1, key })
     }
 
     fn sync_names(&mut self) -> Result<()> {
@@ -489,7 +490,7 @@ impl Source for Sqlite {
 const PLACES: usize = 16;
 
 /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqlite::Result<Changed> {
+fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqlite::Result<TransactionResult> {
     // A drop rolls the transaction back.
     let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let (mut fewest, mut first) = (usize::MAX, None);
@@ -510,7 +511,7 @@ fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqli
     if fewest > 0 {
         transaction.commit()?;
     }
-    Ok(Changed { rows: fewest, key: first })
+    Ok(TransactionResult { rows: fewest, key: first })
 }
 
 #[cfg(test)]

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rundir::{CellEpoch, Counted, Latencies, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
+use rundir::{CellEpoch, ExactCounts, Latencies, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
 use workloads::script::CallKind;
 
 use super::{CellArm, CellRun, Line, MountedArm};
-use crate::pass::Passed;
+use crate::pass::PassResult;
 
 /// A finished pass whose gauge window is still open: whether the machine was quiet is not known yet.
-pub(super) struct Pending {
+pub(super) struct PendingPass {
     pub(super) arm: usize,
     pub(super) round: u32,
-    pub(super) passed: Passed,
+    pub(super) passed: PassResult,
     pub(super) load: Load,
     pub(super) began: Instant,
     pub(super) took: Duration,
@@ -25,7 +25,7 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct Totals {
     times: BTreeMap<CallKind, Histogram<u64>>,
-    counted: Counted,
+    counted: ExactCounts,
     ready_ns: Vec<u64>,
     timed_ns: u64,
     pub(super) memory: Memory,
@@ -81,12 +81,12 @@ impl CellRun<'_> {
     }
 
     /// Sends the line of a pass that ended before it was measured.
-    pub(super) fn send_failure(&self, arm: &CellArm, round: u32, passed: Passed, began: Instant) {
+    pub(super) fn send_failure(&self, arm: &CellArm, round: u32, passed: PassResult, began: Instant) {
         let span = (began, began.elapsed());
         self.send(arm, round, passed, Load::default(), span);
     }
 
-    fn send(&self, arm: &CellArm, round: u32, passed: Passed, load: Load, (began, took): (Instant, Duration)) {
+    fn send(&self, arm: &CellArm, round: u32, passed: PassResult, load: Load, (began, took): (Instant, Duration)) {
         let (outcome, reason) = match passed.worst_outcome {
             Some((outcome, reason)) => (outcome, Some(reason)),
             None => (Outcome::Ok, None),
@@ -112,7 +112,7 @@ impl CellRun<'_> {
 }
 
 /// Adds a pass to the arm's totals for this cell.
-fn keep(arm: &mut MountedArm<'_>, passed: &Passed, load: &Load, is_warm_up: bool) {
+fn keep(arm: &mut MountedArm<'_>, passed: &PassResult, load: &Load, is_warm_up: bool) {
     // Content that a model guesses is usually wrong, but the daemon's work for it counts.
     let guesses = arm.described.capabilities.guesses_content;
     let is_whole = match &passed.worst_outcome {

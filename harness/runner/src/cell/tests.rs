@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-use rundir::Counted;
+use rundir::ExactCounts;
 use workloads::script::{CallKind, Host, Script};
 
 use super::*;
@@ -68,12 +68,12 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
 }
 
 /// The lines of a cell.
-struct Found {
+struct CellLines {
     samples: Vec<Sample>,
     cells: Vec<CellEpoch>,
 }
 
-impl Found {
+impl CellLines {
     fn of(task: CellTask) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let task = CellTask { dir: dir.path().to_owned(), ..task };
@@ -126,7 +126,7 @@ fn the_files_of_all_arms_have_paths_of_one_length() {
     let arms =
         vec![arm("direct", noting()), arm("direct-again", noting()), arm("an-arm-with-a-longer-name-yet", noting())];
     // Passes that change files use subtree after subtree, each arm at its own pace.
-    let _ = Found::of(task(a_write(), arms, 12));
+    let _ = CellLines::of(task(a_write(), arms, 12));
     let roots = ROOTS.lock().unwrap();
     let arms: BTreeSet<&Path> = roots.iter().filter_map(|root| root.parent()).collect();
     assert_eq!(arms.len(), 3);
@@ -143,7 +143,7 @@ fn the_files_of_all_arms_have_paths_of_one_length() {
 fn without_a_warm_up_the_first_round_of_a_hot_cell_is_timed_and_counted() {
     let mut cell = task(two_reads(), vec![arm("one", None), arm("two", None)], 1);
     cell.rounds.warm_up = false;
-    let found = Found::of(CellTask { state_name: "hot-shared-cpu".to_owned(), ..cell });
+    let found = CellLines::of(CellTask { state_name: "hot-shared-cpu".to_owned(), ..cell });
     assert_eq!(found.samples.len(), 2);
     for sample in &found.samples {
         assert!(!sample.warm_up && sample.state == "hot-shared-cpu", "{sample:?}");
@@ -161,7 +161,7 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
     let orders = vec![vec![1, 0], vec![0, 1], vec![1, 0], vec![0, 1]];
     let mut cell = task(two_reads(), vec![arm("one", None), arm("two", None)], 4);
     cell.rounds.orders.clone_from(&orders);
-    let found = Found::of(cell);
+    let found = CellLines::of(cell);
     let played: Vec<(u32, &str)> = found.samples.iter().map(|sample| (sample.round, sample.arm.as_str())).collect();
     let names = ["one", "two"];
     let expected: Vec<(u32, &str)> =
@@ -196,13 +196,13 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
 fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
     let broken = BrokenBackend { tamper: Some(FLIP), ..BrokenBackend::default() };
     let arms = vec![arm("broken", broken), arm("direct", None)];
-    let found = Found::of(task(two_reads(), arms, 4));
+    let found = CellLines::of(task(two_reads(), arms, 4));
     assert_eq!(found.outcomes("broken"), [Outcome::WrongData; 4]);
     assert_eq!(found.reason("broken"), "read a: byte 1 of 5 is wrong");
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
     assert_eq!(found.timed("direct", "read"), 6);
     assert_eq!(found.timed("broken", "read"), 0);
-    assert_eq!(found.cell("broken").counted, Counted::default());
+    assert_eq!(found.cell("broken").counted, ExactCounts::default());
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn an_arm_whose_first_pass_fails_is_read_back_after_the_next_one() {
         }),
         ..BrokenBackend::default()
     };
-    let found = Found::of(task(script, vec![arm("broken", broken)], 3));
+    let found = CellLines::of(task(script, vec![arm("broken", broken)], 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Errno, Outcome::WrongData, Outcome::WrongData]);
 }
 
@@ -242,7 +242,7 @@ fn a_cold_arm_gets_its_daemon_just_before_its_pass_and_after_the_pass_of_the_arm
     let arms = vec![arm("one", noting()), arm("other", noting())];
     let mut cold = task(two_reads(), arms, 1);
     cold.rounds.warm_up = false;
-    Found::of(CellTask { state: CacheState::Cold, state_name: "cold".to_owned(), ..cold });
+    CellLines::of(CellTask { state: CacheState::Cold, state_name: "cold".to_owned(), ..cold });
     let mut events = EVENTS.lock().unwrap().clone();
     // Filling a workspace asks for its daemon, too.
     events.drain(..events.iter().position(|event| event.starts_with("start")).unwrap());
@@ -256,7 +256,7 @@ fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
         BrokenBackend { tamper: Some(REMOVE), exit_reason: Some("the daemon was killed"), ..BrokenBackend::default() };
     let opened = Arc::clone(&broken.opened);
     let arms = vec![arm("broken", broken), arm("direct", None)];
-    let found = Found::of(task(a_write(), arms, 4));
+    let found = CellLines::of(task(a_write(), arms, 4));
     assert_eq!(found.outcomes("broken"), [Outcome::Crash]);
     assert!(found.reason("broken").ends_with("; the daemon was killed"));
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
@@ -268,7 +268,7 @@ fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
 fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
     let broken = BrokenBackend { guesses_content: true, ..BrokenBackend::default() };
     let opened = Arc::clone(&broken.opened);
-    let found = Found::of(task(a_write(), vec![arm("broken", broken.clone())], 4));
+    let found = CellLines::of(task(a_write(), vec![arm("broken", broken.clone())], 4));
     assert_eq!(found.outcomes("broken"), [Outcome::Ok; 4]);
     assert_eq!(*opened.lock().unwrap(), 4, "each pass has the same paths");
 
@@ -280,7 +280,7 @@ fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
         ..broken
     };
     let arms = vec![arm("broken", dies), arm("direct", None)];
-    let found = Found::of(task(a_write(), arms, 4));
+    let found = CellLines::of(task(a_write(), arms, 4));
     assert_eq!(found.outcomes("broken"), [Outcome::Crash]);
     assert_eq!(*opened.lock().unwrap(), 1);
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 4]);
@@ -290,7 +290,7 @@ fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
 fn an_arm_that_cannot_be_opened_is_a_setup_failure_and_the_others_go_on() {
     let broken = BrokenBackend { opening: Some("no server".to_owned()), ..BrokenBackend::default() };
     let arms = vec![arm("broken", broken), arm("direct", None)];
-    let found = Found::of(task(two_reads(), arms, 3));
+    let found = CellLines::of(task(two_reads(), arms, 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
     assert_eq!(found.reason("broken"), "no server");
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
@@ -301,7 +301,7 @@ fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
     let mut script = two_reads();
     script.dirs.clear();
     script.files.push((path("no/dir/for/this"), bytes("")));
-    let found = Found::of(task(script, vec![arm("direct", None)], 3));
+    let found = CellLines::of(task(script, vec![arm("direct", None)], 3));
     assert_eq!(found.outcomes("direct"), [Outcome::Setup]);
     let reason = found.reason("direct");
     assert!(reason.contains("write no/dir/for/this"), "{reason}");
@@ -314,7 +314,7 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
     let seen = FileOp::SeenByOther { path: path("a"), content: bytes("first") };
     script.call(CallKind::Handoff, vec![seen]);
     let arms = vec![arm("broken", BrokenBackend::default()), shared("direct")];
-    let found = Found::of(task(script, arms, 3));
+    let found = CellLines::of(task(script, arms, 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
     let reason = found.reason("broken");
     assert!(reason.contains("no second host can have it"), "{reason}");
@@ -327,7 +327,7 @@ fn a_two_host_cell_opens_a_workspace_for_each_pass() {
     for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
         script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
-    let found = Found::of(task(script, vec![shared("direct")], 3));
+    let found = CellLines::of(task(script, vec![shared("direct")], 3));
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
     for sample in &found.samples {
         let settled = sample.settled.unwrap();
@@ -340,7 +340,7 @@ fn no_round_begins_after_the_slice_but_one_is_always_timed() {
     let rounds = |slice| {
         let mut cell = task(two_reads(), vec![arm("direct", None)], 1_000_000);
         cell.rounds.slice = slice;
-        Found::of(cell).samples.len()
+        CellLines::of(cell).samples.len()
     };
     assert_eq!(rounds(Duration::ZERO), 2);
     let began = Instant::now();
@@ -360,7 +360,7 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
         // A round is longer than a gauge window, so that each one is judged at once.
         let mut cell = task(with_pause(two_reads()), vec![arm("direct", None)], 100);
         (cell.rounds.slice, cell.rounds.limits) = (Duration::ZERO, Limits { repeats, ..busy });
-        let found = Found::of(cell);
+        let found = CellLines::of(cell);
         assert_eq!(found.timed("direct", "read"), 0);
         let is_busy = |sample: &Sample| sample.load.busy.is_some();
         assert!(found.samples.iter().all(is_busy));
@@ -384,13 +384,13 @@ fn with_pause(mut script: Script) -> Script {
 fn an_interrupted_cell_makes_no_pass() {
     let mut cell = task(two_reads(), vec![arm("direct", None)], 3);
     cell.setup.interrupt = Interrupt::of(Arc::new(AtomicBool::new(true)));
-    let found = Found::of(cell);
+    let found = CellLines::of(cell);
     assert!(found.samples.is_empty());
 }
 
 #[test]
 fn a_pass_does_not_see_the_changes_of_an_earlier_pass() {
-    let found = Found::of(task(a_write(), vec![arm("direct", None)], 6));
+    let found = CellLines::of(task(a_write(), vec![arm("direct", None)], 6));
     // A pass that reads everything back would find the files of an earlier pass.
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 6]);
     assert_eq!(found.timed("direct", "write"), 5);

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use arms::backend::{Description, Workspace};
 use fuse::Counters;
 use hdrhistogram::Histogram;
-use replay::{Observed, ResultBuffer, verify};
-use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, ScoreName, histogram};
+use replay::{Observation, ResultBuffer, verify};
+use rundir::{Calls, DaemonCounters, ExactCounts, OpcodeRecord, Outcome, Sample, Score, ScoreName, histogram};
 use rustix::io::Errno;
 use workloads::definition::CacheState;
-use workloads::exam::Asked;
-use workloads::model::Expected;
+use workloads::exam::ExamQuestion;
+use workloads::model::ExpectedResult;
 use workloads::path::WorkspacePath;
 use workloads::script::{Call, CallKind, FileOp};
 
@@ -45,7 +45,7 @@ const CALLS_A_DEADLINE: usize = 16;
 
 /// Whether the daemon's counters are read for a pass, and from when on they count.
 #[derive(Debug)]
-pub enum Counting {
+pub enum CounterUse {
     /// The counters are not read.
     Never,
     /// The counters are read right before and after the calls. Calls that are not timed are subtracted.
@@ -68,7 +68,7 @@ pub struct Pass<'a> {
     /// By how many percent every call is lengthened on purpose.
     pub slowed_percent: u32,
     /// When the daemon's counters are read.
-    pub counting: Counting,
+    pub counting: CounterUse,
     /// Whether the cache state is proved after the calls.
     pub proves_state: bool,
     /// Whether all files are read back after the calls.
@@ -81,7 +81,7 @@ pub struct Pass<'a> {
 
 /// The result of a pass.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassResult {
     /// The worst outcome with its first reason; `None` if all went well.
     pub worst_outcome: Option<(Outcome, String)>,
     /// The line of the run directory, without the position in the run and the load.
@@ -89,14 +89,14 @@ pub struct Passed {
     /// Histograms of service times in nanoseconds by kind, for the cell's totals.
     pub times: BTreeMap<CallKind, Histogram<u64>>,
     /// The counts of client and daemon, if they were read.
-    pub counted: Option<Counted>,
+    pub counted: Option<ExactCounts>,
     /// Why the caches of a hot pass were not hot.
     pub not_hot: Option<String>,
     /// Whether the run was interrupted: then the measurement is incomplete.
     pub interrupted: bool,
 }
 
-impl Passed {
+impl PassResult {
     /// A pass that failed before its first call.
     pub fn ended(outcome: Outcome, reason: impl ToString) -> Self {
         Self { worst_outcome: Some((outcome, reason.to_string())), ..Self::default() }
@@ -137,7 +137,7 @@ pub(super) type TimesByKind = BTreeMap<CallKind, (Histogram<u64>, u64)>;
 pub struct Results<'a> {
     pub(super) buffer: &'a mut ResultBuffer,
     /// One for each operation.
-    pub(super) observed: Vec<Result<Observed, Errno>>,
+    pub(super) observed: Vec<Result<Observation, Errno>>,
 }
 
 /// Makes the calls of one kind of workload.
@@ -168,7 +168,7 @@ pub struct Replay<'a, C> {
     pub(super) times: TimesByKind,
     /// The daemon's counters before the timed calls, plus its counts during calls that are not timed.
     pub(super) uncounted: Option<DaemonCounters>,
-    pub(super) passed: Passed,
+    pub(super) passed: PassResult,
 }
 
 /// Waits as long after a call as the plan slows its arm down. Returns the time at which the call then ended.
@@ -188,20 +188,20 @@ impl<'a, C: Clock> Replay<'a, C> {
         self.watchdog.enter(PREPARE_LIMIT);
         let prepared = prepare(self.pass, self.workspaces);
         self.watchdog.leave();
-        prepared.map_err(|error| self.passed = Passed::ended(Outcome::Infra, error)).ok()
+        prepared.map_err(|error| self.passed = PassResult::ended(Outcome::Infra, error)).ok()
     }
 
     /// Reads counters and meters before and after `calls`, and checks the cache state by them.
     pub(super) fn measure(&mut self, calls: impl FnOnce(&mut Self)) {
-        let is_counted = !matches!(self.pass.counting, Counting::Never);
+        let is_counted = !matches!(self.pass.counting, CounterUse::Never);
         self.uncounted = match &self.pass.counting {
-            Counting::Never => None,
-            Counting::Since(before) => before.clone(),
-            Counting::Now => match counters(&mut *self.workspaces.first) {
+            CounterUse::Never => None,
+            CounterUse::Since(before) => before.clone(),
+            CounterUse::Now => match counters(&mut *self.workspaces.first) {
                 Ok(counters) => counters,
                 Err(error) => {
                     let (outcome, reason) = unanswered(self.workspaces, error);
-                    self.passed = Passed::ended(outcome, reason);
+                    self.passed = PassResult::ended(outcome, reason);
                     return;
                 }
             },
@@ -230,7 +230,7 @@ impl<'a, C: Clock> Replay<'a, C> {
                 }
                 Err(_) => {}
             }
-            passed.counted = Some(Counted {
+            passed.counted = Some(ExactCounts {
                 passes: 1,
                 calls: passed.sample.outcomes.values().sum(),
                 waited_ns: passed.sample.waited_ns,
@@ -278,7 +278,7 @@ impl<'a, C: Clock> Replay<'a, C> {
             }
             let stretch = next..self.stretch_end(next);
             let before = match (calls[next].kind, &self.pass.counting) {
-                (None, Counting::Now) => counters(&mut *self.workspaces.first).ok().flatten(),
+                (None, CounterUse::Now) => counters(&mut *self.workspaces.first).ok().flatten(),
                 _ => None,
             };
             next = stretch.end;
@@ -367,7 +367,7 @@ impl<'a, C: Clock> Replay<'a, C> {
     }
 
     /// Checks one call and records its service time, `took`, in nanoseconds. False after a hang or a crash.
-    fn check(&mut self, call: &Call, expected: &[Expected], observed: Range<usize>, took: u64) -> bool {
+    fn check(&mut self, call: &Call, expected: &[ExpectedResult], observed: Range<usize>, took: u64) -> bool {
         let (mut outcome, mut reason) = self.outcome_of(call, expected, observed.clone(), took);
         let passed = &mut self.passed;
         // Scores do not vary between rounds: compute them only in rounds that read files back.
@@ -384,7 +384,7 @@ impl<'a, C: Clock> Replay<'a, C> {
             if outcome == Outcome::Ok {
                 passed.sample.makespan_ns += took;
                 // An expected failure is not timed: failing takes another time than succeeding.
-                if !expected.iter().any(|e| matches!(e, Expected::Errno(_))) {
+                if !expected.iter().any(|e| matches!(e, ExpectedResult::Errno(_))) {
                     let (times, total) = self.times.entry(kind).or_insert_with(|| (histogram(), 0));
                     times.saturating_record(took.max(1));
                     *total += took;
@@ -401,7 +401,7 @@ impl<'a, C: Clock> Replay<'a, C> {
     fn outcome_of(
         &mut self,
         call: &Call,
-        expected: &[Expected],
+        expected: &[ExpectedResult],
         observed: Range<usize>,
         took: u64,
     ) -> (Outcome, String) {
@@ -418,7 +418,7 @@ impl<'a, C: Clock> Replay<'a, C> {
                 }
                 let outcome = match observed {
                     Err(_) => Outcome::Errno,
-                    Ok(Observed::NotSeen) => {
+                    Ok(Observation::NotSeen) => {
                         reason = format!("{}: not within {} s", op.describe(), limit.as_secs_f64());
                         Outcome::Timeout
                     }
@@ -460,7 +460,7 @@ impl<'a, C: Clock> Replay<'a, C> {
     }
 
     /// Compares the result of a search for all files with the model after all calls.
-    pub(super) fn verify_all(&self, held: &Result<Observed, Errno>) -> Result<(), String> {
+    pub(super) fn verify_all(&self, held: &Result<Observation, Errno>) -> Result<(), String> {
         let everything = FileOp::Search(WorkspacePath::root());
         let expected = self.pass.expectations.end.clone().apply(&everything);
         verify(&everything, &expected, held, self.results.buffer)
@@ -471,7 +471,7 @@ impl Results<'_> {
     /// The content that the first reading operation of a call returned.
     fn answer(&self, observed: Range<usize>) -> Cow<'_, str> {
         let answer = self.observed[observed].iter().flatten().find_map(|one| match one {
-            Observed::Bytes(place) => Some(&self.buffer.data[place.clone()]),
+            Observation::Bytes(place) => Some(&self.buffer.data[place.clone()]),
             _ => None,
         });
         String::from_utf8_lossy(answer.unwrap_or_default())
@@ -479,9 +479,9 @@ impl Results<'_> {
 
     /// Bytes of content that the operations of a call returned.
     fn returned_bytes(&self, observed: Range<usize>) -> u64 {
-        let bytes = |one: &Observed| match one {
-            Observed::Bytes(place) => place.len() as u64,
-            Observed::Entries(place) => {
+        let bytes = |one: &Observation| match one {
+            Observation::Bytes(place) => place.len() as u64,
+            Observation::Entries(place) => {
                 let entries = self.buffer.entries[place.clone()].iter();
                 entries.map(|entry| entry.content.len() as u64).sum()
             }
@@ -496,7 +496,11 @@ fn described(call: &Call) -> String {
 }
 
 /// Scores the answer of a call and adds it to `scores`.
-fn score(asked: &Asked, answer: &str, scores: &mut BTreeMap<String, BTreeMap<String, Score>>) -> Result<(), String> {
+fn score(
+    asked: &ExamQuestion,
+    answer: &str,
+    scores: &mut BTreeMap<String, BTreeMap<String, Score>>,
+) -> Result<(), String> {
     for (method, found) in asked.score(answer)? {
         let of_method = scores.entry(method.name()).or_default();
         for (name, (sum, of)) in found {

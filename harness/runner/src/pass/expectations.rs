@@ -7,20 +7,20 @@ use arms::backend::{Access, Capabilities, Description};
 use backends::null::FILE_BYTES;
 use replay::tools::narrowed;
 use workloads::definition::{CacheState, Workload};
-use workloads::model::{Expected, ReferenceModel, Restoration};
+use workloads::model::{ExpectedResult, ReferenceModel, Restoration};
 use workloads::script::{Bytes, Call, FileOp, Script};
 
-use crate::cache_state::{self, Touched};
+use crate::cache_state::{self, Footprint};
 
 /// The results that a script must have on a backend, computed once for all passes.
 #[derive(Debug)]
 pub struct Expectations {
     pub(super) script: Arc<Script>,
     is_hot: bool,
-    pub(super) expected: Vec<Vec<Expected>>,
+    pub(super) expected: Vec<Vec<ExpectedResult>>,
     /// The model of the workspace after all calls.
     pub(super) end: ReferenceModel,
-    pub(super) touched: Touched,
+    pub(super) touched: Footprint,
     restoration: Option<Restoration>,
 }
 
@@ -33,8 +33,8 @@ impl Expectations {
         let expected = calls.iter().map(|call| {
             let ops = call.ops.iter().map(|op| match end.apply(op) {
                 // Of the entries that it computes, only directories lie among a controller's own.
-                Expected::Entries(entries) if backend.capabilities.changes_source => {
-                    Expected::EntriesAmongDirectories(entries)
+                ExpectedResult::Entries(entries) if backend.capabilities.changes_source => {
+                    ExpectedResult::EntriesAmongDirectories(entries)
                 }
                 expected => expected,
             });
@@ -135,22 +135,22 @@ pub fn start_model(script: &Script, backend: &Description) -> ReferenceModel {
 }
 
 /// Bytes of content that an operation is expected to return.
-pub(super) fn content_bytes(expected: &Expected) -> usize {
+pub(super) fn content_bytes(expected: &ExpectedResult) -> usize {
     match expected {
-        Expected::Bytes(bytes) => bytes.len(),
-        Expected::Lines(lines) => lines.iter().map(|line| line.len()).sum(),
+        ExpectedResult::Bytes(bytes) => bytes.len(),
+        ExpectedResult::Lines(lines) => lines.iter().map(|line| line.len()).sum(),
         // An answer of 2,000 tokens takes far less.
-        Expected::Mentions(_) => 64 * 1024,
-        Expected::Part { start, end, .. } => end - start,
-        Expected::Tree { files, .. } => files.values().map(|bytes| bytes.len()).sum(),
+        ExpectedResult::Mentions(_) => 64 * 1024,
+        ExpectedResult::Part { start, end, .. } => end - start,
+        ExpectedResult::Tree { files, .. } => files.values().map(|bytes| bytes.len()).sum(),
         _ => 0,
     }
 }
 
-pub(super) fn expected_bytes(expected: &[Expected]) -> usize {
+pub(super) fn expected_bytes(expected: &[ExpectedResult]) -> usize {
     // Room for the names of a listing.
-    let names = |one: &Expected| match one {
-        Expected::Entries(entries) | Expected::EntriesAmongDirectories(entries) => 64 * entries.len(),
+    let names = |one: &ExpectedResult| match one {
+        ExpectedResult::Entries(entries) | ExpectedResult::EntriesAmongDirectories(entries) => 64 * entries.len(),
         _ => 0,
     };
     expected.iter().map(|one| content_bytes(one) + names(one)).sum()

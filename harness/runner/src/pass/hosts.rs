@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use arms::backend::{Backend, Description, WorkspaceConfig};
 use fuse::attribute;
-use replay::{Observed, OpenFileTable, PreparedOp, ResultBuffer, only_lines, perform, prepare};
-use rundir::{Outcome, Settled};
+use replay::{Observation, OpenFileTable, PreparedOp, ResultBuffer, only_lines, perform, prepare};
+use rundir::{Outcome, SettledLines};
 use rustix::io::Errno;
 use workloads::definition::{CacheState, Workload};
 use workloads::path::WorkspacePath;
@@ -105,20 +105,20 @@ impl TimedCalls for HostCalls<'_> {
 
 impl HostCalls<'_> {
     /// Reads a file on the other host until it holds `content` or the call timeout is over.
-    fn poll_until_seen(&self, op: &PreparedOp<'_>, content: &[u8], buffer: &mut ResultBuffer) -> Observed {
+    fn poll_until_seen(&self, op: &PreparedOp<'_>, content: &[u8], buffer: &mut ResultBuffer) -> Observation {
         let began = Instant::now();
         let mark = buffer.mark();
         loop {
             buffer.back_to(mark);
             // Retry after an error: the name may appear later.
-            if let Ok(Observed::Bytes(place)) = perform(op, buffer)
+            if let Ok(Observation::Bytes(place)) = perform(op, buffer)
                 && buffer.data[place.clone()] == *content
             {
-                return Observed::Bytes(place);
+                return Observation::Bytes(place);
             }
             let is_over = began.elapsed() >= self.pass.call_timeout;
             if is_over || self.watchdog.killed().is_some() || self.pass.interrupt.is_set() {
-                return Observed::NotSeen;
+                return Observation::NotSeen;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -211,7 +211,7 @@ impl SettledFiles {
         added: &BTreeSet<Bytes>,
         tried: &BTreeSet<Bytes>,
         shared: &BTreeSet<&WorkspacePath>,
-    ) -> Result<Settled, Trouble> {
+    ) -> Result<SettledLines, Trouble> {
         let mut copies = BTreeSet::new();
         // By line, on how many hosts it is: in any file, and in a shared one.
         let mut seen: BTreeMap<&[u8], [usize; 2]> = BTreeMap::new();
@@ -238,7 +238,7 @@ impl SettledFiles {
             let hosts = |line: &&Bytes| seen.get(&line[..]).copied().unwrap_or_default();
             added.iter().filter(|line| is_so(hosts(line))).count() as u64
         };
-        Ok(Settled {
+        Ok(SettledLines {
             lines: added.len() as u64,
             on_both: count(|[_, shared]| shared == 2),
             only_in_copies: count(|[any, shared]| any == 2 && shared < 2),

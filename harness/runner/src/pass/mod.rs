@@ -24,7 +24,7 @@ use workloads::script::Script;
 
 use crate::clock::Clock;
 use crate::supervise::Watchdog;
-pub use calls::{Counting, Pass, Passed, counters};
+pub use calls::{CounterUse, Pass, PassResult, counters};
 use calls::{Replay, Results};
 use clients::ClientDriver;
 pub use driver::{Driver, Rules};
@@ -66,7 +66,7 @@ impl Pass<'_> {
         clock: &C,
         buffer: &mut ResultBuffer,
         timed: &mut dyn FnMut(),
-    ) -> Passed {
+    ) -> PassResult {
         let mut replay = Replay {
             pass: self,
             clock,
@@ -76,7 +76,7 @@ impl Pass<'_> {
             timed,
             times: BTreeMap::new(),
             uncounted: None,
-            passed: Passed::default(),
+            passed: PassResult::default(),
         };
         driver.pass(&mut replay);
         replay.passed

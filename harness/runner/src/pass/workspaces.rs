@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use arms::backend::{Workspace, WorkspaceConfig};
-use replay::{Observed, OpenFileTable, ResultBuffer, perform, prepare, verify};
+use replay::{Observation, OpenFileTable, ResultBuffer, perform, prepare, verify};
 use rundir::Outcome;
 use rustix::io::Errno;
-use workloads::model::{Expected, ReferenceModel, Restoration};
+use workloads::model::{ExpectedResult, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp, Host, Script};
 
@@ -123,14 +123,14 @@ pub struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    pub(super) fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observed, Errno>> {
+    pub(super) fn perform(&mut self, op: &FileOp) -> io::Result<Result<Observation, Errno>> {
         let prepared = prepare(self.root, op, &mut OpenFileTable::new())?;
         self.buffer.clear();
         self.watchdog.enter(self.limit);
         Ok(perform(&prepared, self.buffer))
     }
 
-    pub(super) fn expect(&mut self, op: &FileOp, expected: &Expected) -> io::Result<()> {
+    pub(super) fn expect(&mut self, op: &FileOp, expected: &ExpectedResult) -> io::Result<()> {
         let observed = self.perform(op)?;
         verify(op, expected, &observed, self.buffer).map_err(io::Error::other)
     }
@@ -140,7 +140,7 @@ impl Steps<'_> {
         self.make(&script.dirs, &script.files)?;
         for run in &script.setup {
             let op = FileOp::Run(Box::new(run.clone()));
-            self.expect(&op, &Expected::Ran(run.output.clone()))?;
+            self.expect(&op, &ExpectedResult::Ran(run.output.clone()))?;
         }
         let now = std::time::SystemTime::now();
         for ((path, _), age) in script.files.iter().zip(&script.ages_ns) {

@@ -13,7 +13,7 @@ use crate::testing::{environment, plan};
 
 /// The arguments of one measurement.
 #[derive(Clone, Debug, PartialEq)]
-struct Asked {
+struct MeasureArguments {
     epoch: u32,
     workload: String,
     arms: Vec<String>,
@@ -21,8 +21,8 @@ struct Asked {
 }
 
 /// A lab that returns two rounds for every cell at once, until it is interrupted.
-struct Scripted {
-    asked: Vec<Asked>,
+struct ScriptedLab {
+    asked: Vec<MeasureArguments>,
     /// The number of cells after which it is interrupted.
     until: usize,
     /// The time of an arm's calls by workload, arm and epoch, in nanoseconds.
@@ -36,7 +36,7 @@ struct Scripted {
     setup: Option<String>,
 }
 
-impl Default for Scripted {
+impl Default for ScriptedLab {
     fn default() -> Self {
         Self {
             asked: Vec::new(),
@@ -50,7 +50,7 @@ impl Default for Scripted {
     }
 }
 
-impl Scripted {
+impl ScriptedLab {
     fn sample(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize, round: u32) -> Sample {
         let workload = &plan.workloads[cell.workload];
         let arm = &plan.arms[arm].name;
@@ -93,7 +93,7 @@ impl Scripted {
     }
 }
 
-impl Lab for Scripted {
+impl Lab for ScriptedLab {
     fn begin_epoch(&mut self, _: &Plan, _: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
         Ok(Some(turn % 2))
     }
@@ -103,7 +103,7 @@ impl Lab for Scripted {
             return None;
         }
         let arms = cell.arms.iter();
-        self.asked.push(Asked {
+        self.asked.push(MeasureArguments {
             epoch,
             workload: plan.workloads[cell.workload].name.clone(),
             arms: arms.map(|arm| plan.arms[*arm].name.clone()).collect(),
@@ -130,9 +130,9 @@ impl Lab for Scripted {
     }
 }
 
-struct Silent;
+struct SilentWatcher;
 
-impl Watcher for Silent {
+impl Watcher for SilentWatcher {
     fn epoch(&mut self, _: &Plan, _: &Section, _: u32, _: usize) {}
     fn begins(&mut self, _: &Plan, _: &PlannedCell) {}
     fn recorded(&mut self, _: &Sample) {}
@@ -161,7 +161,7 @@ fn second_section(plan: &mut Plan, budget_ms: u64, epochs: u32) {
 }
 
 /// Runs `plan` in `dir`, or resumes the run in `dir`.
-fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> RunEnd {
+fn go(dir: &Path, plan: &Plan, lab: &mut ScriptedLab) -> RunEnd {
     let (writer, before) = if dir.join("plan.toml").exists() {
         let (writer, run) = Writer::resume(dir).unwrap();
         (writer, Some(run))
@@ -170,11 +170,11 @@ fn go(dir: &Path, plan: &Plan, lab: &mut Scripted) -> RunEnd {
         (writer, None)
     };
     let never = Interrupt::never();
-    Runner::new(plan, &writer, &never, before).run(lab, &mut Silent)
+    Runner::new(plan, &writer, &never, before).run(lab, &mut SilentWatcher)
 }
 
 /// Runs `plan` to its end in a directory of its own.
-fn complete(plan: &Plan, lab: &mut Scripted) -> Run {
+fn complete(plan: &Plan, lab: &mut ScriptedLab) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let ended = go(dir.path(), plan, lab);
     assert!(matches!(ended, RunEnd::Complete), "{ended:?}");
@@ -192,13 +192,13 @@ fn wavering(arm: &str, epoch: u32) -> u64 {
 
 #[test]
 fn a_cell_is_in_every_epoch_however_clear_its_figures_are() {
-    let mut lab = Scripted {
+    let mut lab = ScriptedLab {
         takes: |workload, arm, epoch| match (workload, arm) {
             ("micro/stat", "direct" | "direct-again") => 1_000_000,
             ("micro/stat", _) => 3_000_000,
             _ => wavering(arm, epoch),
         },
-        ..Scripted::default()
+        ..ScriptedLab::default()
     };
     let plan = two_cells();
     let run = complete(&plan, &mut lab);
@@ -224,8 +224,12 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
     let epochs = |budget_ms, is_void| {
         let mut plan = two_cells();
         plan.schedule.sections[0].budget_ms = budget_ms;
-        let mut lab =
-            Scripted { takes: |_, arm, epoch| wavering(arm, epoch), epoch_ms: 400, is_void, ..Scripted::default() };
+        let mut lab = ScriptedLab {
+            takes: |_, arm, epoch| wavering(arm, epoch),
+            epoch_ms: 400,
+            is_void,
+            ..ScriptedLab::default()
+        };
         complete(&plan, &mut lab);
         (lab.epochs().len(), lab.asked)
     };
@@ -245,7 +249,7 @@ fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
     plan.schedule.sections[0].budget_ms = 8_000;
     let slices = |cell_ms: fn(&str, u32) -> u64, epoch_ms| {
         let mut lab =
-            Scripted { cell_ms, epoch_ms, takes: |_, arm, epoch| wavering(arm, epoch), ..Scripted::default() };
+            ScriptedLab { cell_ms, epoch_ms, takes: |_, arm, epoch| wavering(arm, epoch), ..ScriptedLab::default() };
         complete(&plan, &mut lab);
         let other = lab.asked.iter().filter(|asked| asked.workload == "micro/other");
         let slices = other.map(|asked| asked.slice.as_millis());
@@ -262,8 +266,8 @@ fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
 #[test]
 fn a_cell_ends_in_time_although_its_last_round_and_unmounts_follow_its_slice() {
     /// A lab whose cells end 40 ms after their slice.
-    struct Late(Scripted);
-    impl Lab for Late {
+    struct LateLab(ScriptedLab);
+    impl Lab for LateLab {
         fn begin_epoch(&mut self, plan: &Plan, section: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
             self.0.begin_epoch(plan, section, turn)
         }
@@ -282,9 +286,9 @@ fn a_cell_ends_in_time_although_its_last_round_and_unmounts_follow_its_slice() {
     plan.schedule.sections[0].budget_ms = 3_200;
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::create(dir.path(), &plan, &environment(), None, &[]).unwrap();
-    let mut lab = Late(Scripted::default());
+    let mut lab = LateLab(ScriptedLab::default());
     let never = Interrupt::never();
-    let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
+    let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut SilentWatcher);
     assert!(matches!(ended, RunEnd::Complete), "{ended:?}");
     let asked = lab.0.asked.iter().filter(|asked| asked.workload == "micro/stat");
     let slices: Vec<u128> = asked.map(|asked| asked.slice.as_millis()).collect();
@@ -300,7 +304,7 @@ fn a_cell_that_took_too_long_in_one_epoch_has_its_whole_slice_in_the_others() {
     let slices = |cell_ms: fn(&str, u32) -> u64, is_void| {
         let mut plan = two_cells();
         plan.schedule.sections[0].budget_ms = 8_000;
-        let mut lab = Scripted { cell_ms, is_void, epoch_ms: 1, ..Scripted::default() };
+        let mut lab = ScriptedLab { cell_ms, is_void, epoch_ms: 1, ..ScriptedLab::default() };
         complete(&plan, &mut lab);
         let asked = lab.asked.iter().filter(|asked| asked.epoch >= 2 && asked.workload == "micro/stat");
         let slices: Vec<Duration> = asked.map(|asked| asked.slice).collect();
@@ -322,7 +326,7 @@ fn no_section_takes_the_budget_of_another() {
         plan.schedule.sections[0].budget_ms = first_ms;
         second_section(&mut plan, 10_000, 10);
         let mut lab =
-            Scripted { takes: |_, arm, epoch| wavering(arm, epoch / 2), epoch_ms: 1_000, ..Scripted::default() };
+            ScriptedLab { takes: |_, arm, epoch| wavering(arm, epoch / 2), epoch_ms: 1_000, ..ScriptedLab::default() };
         let run = complete(&plan, &mut lab);
         let of = |name: &str| run.epochs.iter().filter(|epoch| epoch.section == name).count();
         let second = lab.asked.iter().filter(|asked| asked.workload == "micro/other");
@@ -341,10 +345,10 @@ fn no_section_takes_the_budget_of_another() {
 fn a_void_epoch_of_one_section_is_repeated_there_alone() {
     let mut plan = two_cells();
     second_section(&mut plan, 10_000, 8);
-    let mut lab = Scripted {
+    let mut lab = ScriptedLab {
         takes: |_, arm, epoch| wavering(arm, epoch / 2),
         is_void: |epoch| epoch == 2,
-        ..Scripted::default()
+        ..ScriptedLab::default()
     };
     let run = complete(&plan, &mut lab);
     let of = |name: &str| run.epochs.iter().filter(|epoch| epoch.section == name).count();
@@ -358,7 +362,7 @@ fn a_run_interrupted_in_one_section_keeps_the_other_and_resumes_both() {
     let dir = dir.path().join("run");
     let mut plan = two_cells();
     second_section(&mut plan, 240_000, 4);
-    let lab = |until| Scripted { until, takes: |_, arm, epoch| wavering(arm, epoch / 2), ..Scripted::default() };
+    let lab = |until| ScriptedLab { until, takes: |_, arm, epoch| wavering(arm, epoch / 2), ..ScriptedLab::default() };
     // Two epochs of the first section and one of the second.
     assert!(matches!(go(&dir, &plan, &mut lab(3)), RunEnd::Interrupted));
     let before = Run::read(&dir).unwrap();
@@ -373,10 +377,10 @@ fn a_run_interrupted_in_one_section_keeps_the_other_and_resumes_both() {
 
 #[test]
 fn a_run_repeats_void_epochs_up_to_a_limit() {
-    let mut lab = Scripted {
+    let mut lab = ScriptedLab {
         takes: |_, arm, epoch| wavering(arm, epoch / 2),
         is_void: |epoch| epoch % 2 == 0 && epoch < 6,
-        ..Scripted::default()
+        ..ScriptedLab::default()
     };
     let run = complete(&two_cells(), &mut lab);
     assert_eq!(lab.epochs(), (0..11).collect());
@@ -384,7 +388,7 @@ fn a_run_repeats_void_epochs_up_to_a_limit() {
     let void: Vec<u32> = void.map(|epoch| epoch.epoch).collect();
     assert_eq!(void, [0, 2, 4]);
 
-    let mut sleeping = Scripted { is_void: |_| true, ..Scripted::default() };
+    let mut sleeping = ScriptedLab { is_void: |_| true, ..ScriptedLab::default() };
     complete(&two_cells(), &mut sleeping);
     assert_eq!(sleeping.epochs().len(), 5);
 }
@@ -394,7 +398,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("run");
     let plan = two_cells();
-    let lab = |until| Scripted { until, takes: |_, arm, epoch| wavering(arm, epoch), ..Scripted::default() };
+    let lab = |until| ScriptedLab { until, takes: |_, arm, epoch| wavering(arm, epoch), ..ScriptedLab::default() };
     // Two epochs and a half.
     let ended = go(&dir, &plan, &mut lab(5));
     assert!(matches!(ended, RunEnd::Interrupted));
@@ -435,10 +439,10 @@ fn a_run_interrupted_in_every_epoch_still_completes() {
     plan.schedule.sections[0].epochs = 3;
     plan.schedule.sections[0].looks = Looks::at_end(3);
     for _ in 0..7 {
-        let mut lab = Scripted { until: 1, ..Scripted::default() };
+        let mut lab = ScriptedLab { until: 1, ..ScriptedLab::default() };
         assert!(matches!(go(&dir, &plan, &mut lab), RunEnd::Interrupted));
     }
-    let mut lab = Scripted::default();
+    let mut lab = ScriptedLab::default();
     assert!(matches!(go(&dir, &plan, &mut lab), RunEnd::Complete));
     assert_eq!(lab.epochs(), (7..10).collect());
 }
@@ -449,8 +453,8 @@ fn an_interrupted_run_begins_no_cell() {
     let plan = plan();
     let writer = Writer::create(dir.path(), &plan, &environment(), None, &[]).unwrap();
     let set = Interrupt::of(std::sync::Arc::new(true.into()));
-    let mut lab = Scripted::default();
-    let ended = Runner::new(&plan, &writer, &set, None).run(&mut lab, &mut Silent);
+    let mut lab = ScriptedLab::default();
+    let ended = Runner::new(&plan, &writer, &set, None).run(&mut lab, &mut SilentWatcher);
     assert!(matches!(ended, RunEnd::Interrupted));
     assert_eq!(lab.asked, []);
 }
@@ -472,9 +476,9 @@ fn a_failed_write_of_results_ends_the_run() {
         let writer = Writer::create(dir.path(), &plan(), &environment(), None, &[]).unwrap();
         // A directory in place of the file: no line can be appended.
         std::fs::create_dir(dir.path().join(name)).unwrap();
-        let mut lab = Scripted::default();
+        let mut lab = ScriptedLab::default();
         let (plan, never) = (plan(), Interrupt::never());
-        let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
+        let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut SilentWatcher);
         assert!(matches!(ended, RunEnd::CannotRecord(_)), "{name}: {ended:?}");
         assert_eq!(lab.asked.len(), 1, "{name}");
     }
@@ -484,13 +488,15 @@ fn a_failed_write_of_results_ends_the_run() {
 fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let full = format!("preparing the workspace: write a: {}", Errno::NOSPC);
-    let mut lab = Scripted { setup: Some(full.clone()), ..Scripted::default() };
+    let mut lab = ScriptedLab { setup: Some(full.clone()), ..ScriptedLab::default() };
     let ended = go(dir.path(), &two_cells(), &mut lab);
     assert!(matches!(ended, RunEnd::ScratchFull(reason) if reason == full));
     assert_eq!(lab.asked.len(), 1);
 
-    let mut lab =
-        Scripted { setup: Some("preparing the workspace: the daemon did not mount".to_owned()), ..Scripted::default() };
+    let mut lab = ScriptedLab {
+        setup: Some("preparing the workspace: the daemon did not mount".to_owned()),
+        ..ScriptedLab::default()
+    };
     complete(&two_cells(), &mut lab);
 }
 
@@ -502,7 +508,7 @@ fn a_reader_refuses_another_schema_version() {
         ("samples.jsonl", "\"v\":4", "\"v\":7"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut lab = Scripted { until: 1, ..Scripted::default() };
+        let mut lab = ScriptedLab { until: 1, ..ScriptedLab::default() };
         go(dir.path(), &plan(), &mut lab);
         let file = dir.path().join(name);
         let text = std::fs::read_to_string(&file).unwrap();

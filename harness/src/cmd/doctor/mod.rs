@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use arms::backend::{Backend, Need};
-use arms::services::s3::Wanted;
+use arms::services::s3::ServerChoice;
 use backends::registry::Registry;
 use clap::Args;
 use fuse::check_device;
@@ -99,7 +99,7 @@ impl Doctor {
         let mut is_well = s3.is_ok() && has_scratch;
         // The version of an external server is only its address. It does not prove that the server answers.
         let versions = |backend: &dyn Backend, needs: &[Need]| {
-            let given = Wanted::Given.label();
+            let given = ServerChoice::Given.label();
             match &s3 {
                 Err(reason) if needs.iter().any(|need| need.name == given) => Err(reason.clone()),
                 _ => backend.versions().map_err(|reason| reason.to_string()),

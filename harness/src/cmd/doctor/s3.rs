@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use arms::services::s3::{ENDPOINT, Wanted};
+use arms::services::s3::{ENDPOINT, ServerChoice};
 use inputs::border;
 use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
 use s3::directory::is_directory;
-use s3::session::{Broken, SessionError};
+use s3::session::{BrokenLog, SessionError};
 use s3_store::BucketOptions;
 use servers::ServerKind;
 
@@ -25,9 +25,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Adds the lines of the server that a run, or a mount without `--endpoint`, would use.
 /// The error says in one line why the server at [`ENDPOINT`] cannot be used.
 pub(super) fn add_server(found: &mut Findings) -> Result<(), String> {
-    match Wanted::default_here() {
-        Wanted::Given => add_given(found),
-        Wanted::Started(kind) => {
+    match ServerChoice::default_here() {
+        ServerChoice::Given => add_given(found),
+        ServerChoice::Started(kind) => {
             found.add("s3", format!("{kind}, started by each run: {}", why(kind)));
             found.add("s3", format!("{ENDPOINT} is not set; a mount without --endpoint uses AWS"));
             Ok(())
@@ -90,7 +90,7 @@ fn check(config: &S3Config) -> Result<(), String> {
     let opened = async {
         match Checkout::open(&remote.client, AGENT).await {
             Ok(_) => Ok(true),
-            Err(SessionError::Broken(Broken::Unconditional)) => Ok(false),
+            Err(SessionError::Broken(BrokenLog::Unconditional)) => Ok(false),
             Err(error) => Err(error.into()),
         }
     };

@@ -13,7 +13,7 @@ use crate::progress_line::ProgressLine;
 use runner::plan::{BASELINE, LiveArm};
 use trial::interrupt::Interrupt;
 use trial::probes::KILLS_LIMIT;
-use trial::{CrashPointPlan, Live, ScheduleEnd, has_crash_points, of_points};
+use trial::{CrashPointPlan, LiveExecutor, ScheduleEnd, has_crash_points, of_points};
 
 /// How long all kills and power cuts of a run take: those of cron jobs' daemons, then those of stores.
 const USUAL: Duration = Duration::from_secs(45);
@@ -66,7 +66,7 @@ pub(super) fn crash(
         "killing daemons and simulating power cuts, {points} times for each store (at most {:.0} s)",
         limit.as_secs_f64()
     );
-    let live = Live {
+    let live = LiveExecutor {
         scenarios: Vec::new(),
         backends,
         scratch: scratch.to_owned(),

@@ -10,7 +10,9 @@ use arms::backend::{self, Backend};
 use backends::registry::Registry;
 use figures::context::check_prices;
 use figures::summary::FLOOR;
-use rundir::{Arm, Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Skipped, Writer};
+use rundir::{
+    Arm, Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, SkippedCell, Writer,
+};
 use verdicts::decide::{identities, identity};
 use workloads::catalogue;
 use workloads::definition::{CacheState, SessionSource, Workload};
@@ -469,7 +471,7 @@ fn check_cells(
     // Of all shards together: a shard may have no cell of a backend that others measure.
     let plan = &Plan { shard: None, ..plan.clone() };
     let cells = all_cells(plan);
-    let reasons = |is_meant: &dyn Fn(&Skipped) -> bool| {
+    let reasons = |is_meant: &dyn Fn(&SkippedCell) -> bool| {
         let skipped = plan.skipped.iter().filter(|cell| is_meant(cell));
         let unique: BTreeSet<&str> = skipped.map(|cell| cell.reason.as_str()).collect();
         unique.into_iter().collect::<Vec<_>>().join("; ")

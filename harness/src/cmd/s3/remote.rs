@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use s3::check::check_access;
 use s3::client::{Bucket, Client, MirrorClient, Sweeper};
 use s3::config::S3Config;
-use s3::history::{At, HistoryError};
+use s3::history::{HistoryError, HistoryPoint};
 use s3::session::SessionError;
 
 /// When progress is first shown, and how often after that.
@@ -99,13 +99,14 @@ impl Drop for Line {
 }
 
 /// Parses a commit number or a time such as `2026-07-01T12:00:00Z`.
-pub fn moment(text: &str) -> Result<At, String> {
+pub fn moment(text: &str) -> Result<HistoryPoint, String> {
     if let Ok(number) = text.parse() {
-        return Ok(At::Commit(number));
+        return Ok(HistoryPoint::Commit(number));
     }
     let time = text.parse::<Timestamp>().ok();
     let time = time.and_then(|time| i64::try_from(time.as_nanosecond()).ok());
-    time.map(At::Time).ok_or_else(|| "give a commit number, or a time such as 2026-07-01T12:00:00Z".to_owned())
+    time.map(HistoryPoint::Time)
+        .ok_or_else(|| "give a commit number, or a time such as 2026-07-01T12:00:00Z".to_owned())
 }
 
 /// A time in nanoseconds since 1970, as RFC 3339 in UTC to the second.
@@ -120,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_moment_is_a_commit_or_a_time() {
-        assert_eq!(moment("17"), Ok(At::Commit(17)));
-        assert_eq!(moment("1970-01-01T00:00:02Z"), Ok(At::Time(2_000_000_000)));
+        assert_eq!(moment("17"), Ok(HistoryPoint::Commit(17)));
+        assert_eq!(moment("1970-01-01T00:00:02Z"), Ok(HistoryPoint::Time(2_000_000_000)));
         for wrong in ["", "-1", "yesterday", "2026-07-01"] {
             assert!(moment(wrong).is_err(), "{wrong}");
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use s3::history::{self, At};
+use s3::history::{self, HistoryPoint};
 use s3_store::BucketOptions;
 
 use super::remote::{Remote, moment};
@@ -22,7 +22,7 @@ pub struct Restore {
     path: String,
     /// The commit number, or a time.
     #[arg(long, value_name = "COMMIT|TIME", value_parser = moment)]
-    at: At,
+    at: HistoryPoint,
     /// Path to restore it to [default: its own path].
     #[arg(long, value_name = "PATH")]
     to: Option<String>,

@@ -28,8 +28,8 @@ const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
   ctxbench s3 serve --dir ~/objects --port 9000   # keeps its data and its keys")]
 pub struct Serve {
     /// The server to start.
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    server: Wanted,
+    #[arg(long, value_enum, default_value_t = ServerSelection::Auto)]
+    server: ServerSelection,
     /// Where the server keeps its data, its keys and its log [default: a temporary directory].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub struct Serve {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Wanted {
+enum ServerSelection {
     /// MinIO if it is installed, else the embedded server.
     Auto,
     /// The server in this program.
@@ -66,7 +66,7 @@ fn milliseconds(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Wanted {
+impl ServerSelection {
     /// Finds the server to start. Prints on standard error why `auto` chooses the embedded one.
     fn find(self) -> anyhow::Result<FoundServer> {
         let kind = match self {

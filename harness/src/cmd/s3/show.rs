@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use s3::history::{self, At};
+use s3::history::{self, HistoryPoint};
 use s3_store::BucketOptions;
 
 use super::remote::{Remote, moment};
@@ -20,7 +20,7 @@ pub struct Show {
     path: String,
     /// The commit number, or a time [default: the newest commit].
     #[arg(long, value_name = "COMMIT|TIME", value_parser = moment)]
-    at: Option<At>,
+    at: Option<HistoryPoint>,
     #[command(flatten)]
     bucket: BucketOptions,
 }
@@ -29,7 +29,7 @@ impl Show {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let remote = Remote::new(self.bucket.config()?)?;
         let path = self.path.trim_matches('/');
-        let at = self.at.unwrap_or(At::Head);
+        let at = self.at.unwrap_or(HistoryPoint::Head);
         let mut out = std::io::stdout();
         remote.run(history::show(&remote.client, path, at, &mut out))?;
         Ok(ExitCode::SUCCESS)

@@ -271,7 +271,7 @@ pub(super) fn remove_tree(dir: &Path, caller: &mut Caller) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Job, Kept, perform};
+    use super::super::{AgentState, Job, perform};
     use super::*;
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
             ("deep", Job::DeepPath(30)),
             ("open", Job::RemoveTree),
         ] {
-            let kept = &mut Kept::default();
+            let kept = &mut AgentState::default();
             let answer = perform(&dir.path().join(at), job.clone(), kept).unwrap();
             assert_eq!(answer.failures, [], "{job:?}");
             assert_eq!(answer.facts["done"], Fact::Count(1), "{job:?}");

@@ -13,11 +13,11 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rundir::faults::{Fact, SeenKind};
+use rundir::faults::{AgentEventKind, Fact};
 use serde::{Deserialize, Serialize};
 use workloads::fault::WriteMode;
 
-pub use records::{Changes, Held};
+pub use records::{Changes, OpenRecord};
 pub use remote::FileSeries;
 pub use sharing::word;
 
@@ -162,7 +162,7 @@ pub struct Failure {
     /// The name of the call.
     pub call: String,
     /// The kind of failure.
-    pub what: SeenKind,
+    pub what: AgentEventKind,
     /// The error number, if there is one.
     pub errno: Option<i32>,
     /// The system's error text, or a description of the wrong result.
@@ -190,8 +190,8 @@ impl Caller {
             self.answer.failures.push(Failure {
                 call: name.to_owned(),
                 what: match errno {
-                    Some(_) => SeenKind::Errno,
-                    None => SeenKind::Unnumbered,
+                    Some(_) => AgentEventKind::Errno,
+                    None => AgentEventKind::Unnumbered,
                 },
                 errno,
                 text: error.to_string(),
@@ -202,15 +202,15 @@ impl Caller {
 
     /// Records that a call succeeded with a wrong result.
     pub(super) fn wrong(&mut self, call: &str, text: String) {
-        self.failed(call, SeenKind::WrongBytes, text);
+        self.failed(call, AgentEventKind::WrongBytes, text);
     }
 
     /// Records that a read did not show another writer's data in time.
     pub(super) fn late(&mut self, call: &str, text: String) {
-        self.failed(call, SeenKind::Late, text);
+        self.failed(call, AgentEventKind::Late, text);
     }
 
-    fn failed(&mut self, call: &str, what: SeenKind, text: String) {
+    fn failed(&mut self, call: &str, what: AgentEventKind, text: String) {
         self.answer.failures.push(Failure { call: call.to_owned(), what, errno: None, text });
     }
 
@@ -221,15 +221,15 @@ impl Caller {
 
 /// State that an agent process keeps between jobs.
 #[derive(Default)]
-struct Kept {
-    held: Option<Held>,
+struct AgentState {
+    held: Option<OpenRecord>,
     lock: Option<std::fs::File>,
 }
 
 /// Performs jobs until standard input ends.
 /// Fails if a job cannot be parsed or an acknowledgement cannot be written. Neither is the backend's failure.
 pub fn serve() -> anyhow::Result<()> {
-    let mut kept = Kept::default();
+    let mut kept = AgentState::default();
     for line in io::stdin().lock().lines() {
         let (at, job): (PathBuf, Job) = serde_json::from_str(&line?)?;
         let answer = perform(&at, job, &mut kept)?;
@@ -243,7 +243,7 @@ pub fn serve() -> anyhow::Result<()> {
 }
 
 /// Performs a job on the file, directory or workspace `at`. Failed calls are in the answer.
-fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<JobAnswer> {
+fn perform(at: &Path, job: Job, kept: &mut AgentState) -> anyhow::Result<JobAnswer> {
     let caller = &mut Caller::default();
     match job {
         Job::Change(changes) => changes.perform(at, caller)?,
@@ -341,6 +341,9 @@ mod tests {
         caller.wrong("read", "byte 3 of 9".to_owned());
         let failures = caller.answer.failures.iter();
         let kinds: Vec<_> = failures.map(|failure| failure.what).collect();
-        assert_eq!(kinds, [SeenKind::Unnumbered, SeenKind::Errno, SeenKind::Late, SeenKind::WrongBytes]);
+        assert_eq!(
+            kinds,
+            [AgentEventKind::Unnumbered, AgentEventKind::Errno, AgentEventKind::Late, AgentEventKind::WrongBytes]
+        );
     }
 }

@@ -55,7 +55,7 @@ pub struct Changes {
 }
 
 /// A record that was written and whose file is still open.
-pub struct Held {
+pub struct OpenRecord {
     file: File,
     number: u64,
     version: u64,
@@ -63,7 +63,7 @@ pub struct Held {
 }
 
 /// How a record is changed.
-enum How {
+enum ChangeMethod {
     /// In place, by one write of the record's full length. A long record is truncated before: no store overwrites it as a
     /// whole.
     Overwrite,
@@ -74,12 +74,12 @@ enum How {
 }
 
 /// Why a job stopped. A failure of the backend is already recorded.
-enum Stopped {
+enum StopReason {
     ByBackend,
     ByHarness(anyhow::Error),
 }
 
-impl From<io::Error> for Stopped {
+impl From<io::Error> for StopReason {
     fn from(_: io::Error) -> Self {
         Self::ByBackend
     }
@@ -101,7 +101,7 @@ impl Changes {
     }
 
     /// Writes the record of the first change, and keeps its file open.
-    pub(super) fn write_and_hold(&self, root: &Path, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
+    pub(super) fn write_and_hold(&self, root: &Path, caller: &mut Caller) -> anyhow::Result<Option<OpenRecord>> {
         self.write(root, caller, |writer| writer.hold())
     }
 
@@ -109,7 +109,7 @@ impl Changes {
         &self,
         root: &Path,
         caller: &mut Caller,
-        how: impl FnOnce(&mut Writer<'_>) -> Result<T, Stopped>,
+        how: impl FnOnce(&mut Writer<'_>) -> Result<T, StopReason>,
     ) -> anyhow::Result<Option<T>> {
         let journal = OpenOptions::new()
             .append(true)
@@ -119,26 +119,26 @@ impl Changes {
         let done = how(&mut Writer { job: self, caller, journal, root, dir: root.join(DIR) });
         match done {
             Ok(done) => Ok(Some(done)),
-            Err(Stopped::ByBackend) => Ok(None),
-            Err(Stopped::ByHarness(error)) => Err(error),
+            Err(StopReason::ByBackend) => Ok(None),
+            Err(StopReason::ByHarness(error)) => Err(error),
         }
     }
 }
 
 impl Writer<'_> {
-    fn note(&mut self, lines: &str) -> Result<(), Stopped> {
+    fn note(&mut self, lines: &str) -> Result<(), StopReason> {
         let written = self.journal.write_all(lines.as_bytes());
         written.map_err(|error| {
             let error = anyhow::Error::new(error).context("writing the acknowledgement log");
-            Stopped::ByHarness(error)
+            StopReason::ByHarness(error)
         })
     }
 
-    fn acknowledge(&mut self, number: u64, version: u64, class: Acknowledgement) -> Result<(), Stopped> {
+    fn acknowledge(&mut self, number: u64, version: u64, class: Acknowledgement) -> Result<(), StopReason> {
         self.note(&acknowledge_lines(&[(number, version)], class))
     }
 
-    fn all(&mut self) -> Result<(), Stopped> {
+    fn all(&mut self) -> Result<(), StopReason> {
         self.caller.answer.next = self.job.first;
         self.caller.call("mkdir", || fs::create_dir_all(&self.dir))?;
         if self.job.sync != SyncClass::Close {
@@ -164,34 +164,34 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn change(&mut self, version: u64) -> Result<u64, Stopped> {
+    fn change(&mut self, version: u64) -> Result<u64, StopReason> {
         let job = self.job;
         let mut dice = ChaCha8Rng::seed_from_u64(job.seed ^ version.wrapping_mul(0x9e37_79b9));
         let number = dice.random_range(0..job.records);
         let how = match dice.random_range(0..10) {
-            0 => How::Remove,
-            1..=4 => How::Replace,
-            _ => How::Overwrite,
+            0 => ChangeMethod::Remove,
+            1..=4 => ChangeMethod::Replace,
+            _ => ChangeMethod::Overwrite,
         };
         let path = self.dir.join(name(number));
         let change = match how {
-            How::Remove => RecordChange::Remove,
-            How::Replace => RecordChange::Replace,
-            How::Overwrite => RecordChange::Put,
+            ChangeMethod::Remove => RecordChange::Remove,
+            ChangeMethod::Replace => RecordChange::Replace,
+            ChangeMethod::Overwrite => RecordChange::Put,
         };
-        if matches!(how, How::Overwrite) && self.is_long(number) {
+        if matches!(how, ChangeMethod::Overwrite) && self.is_long(number) {
             self.note(&begin_line(number, version, RecordChange::Remove))?;
         }
         self.note(&begin_line(number, version, change))?;
         match how {
-            How::Remove => {
+            ChangeMethod::Remove => {
                 self.caller.call("unlink", || unlink(&path))?;
             }
-            How::Overwrite => {
+            ChangeMethod::Overwrite => {
                 let file = self.overwrite(number, version)?;
                 self.finish(file)?;
             }
-            How::Replace => {
+            ChangeMethod::Replace => {
                 let new = self.dir.join(format!("{NEW}{number}"));
                 let file = self.caller.call("create", || File::create(&new))?;
                 let (at, bytes) = self.content(number, version);
@@ -221,7 +221,7 @@ impl Writer<'_> {
     }
 
     /// Writes a record in place, and keeps its file open.
-    fn overwrite(&mut self, number: u64, version: u64) -> Result<File, Stopped> {
+    fn overwrite(&mut self, number: u64, version: u64) -> Result<File, StopReason> {
         let path = self.dir.join(name(number));
         let (at, bytes) = self.content(number, version);
         let mut options = OpenOptions::new();
@@ -232,7 +232,7 @@ impl Writer<'_> {
         Ok(file)
     }
 
-    fn append(&mut self, version: u64) -> Result<(), Stopped> {
+    fn append(&mut self, version: u64) -> Result<(), StopReason> {
         let path = self.root.join(LOG);
         let line = log_line(self.job.seed, version);
         self.note(&begin_line(LOG_LINES + version, version, RecordChange::Put))?;
@@ -254,19 +254,19 @@ impl Writer<'_> {
     }
 
     /// Syncs the file if the job asks for that, and closes it.
-    fn finish(&mut self, file: File) -> Result<(), Stopped> {
+    fn finish(&mut self, file: File) -> Result<(), StopReason> {
         if self.job.sync != SyncClass::Close {
             self.caller.call("fsync", || file.sync_all())?;
         }
         Ok(self.caller.call("close", || close(file))?)
     }
 
-    fn sync_dir(&mut self, dir: &Path) -> Result<(), Stopped> {
+    fn sync_dir(&mut self, dir: &Path) -> Result<(), StopReason> {
         let opened = self.caller.call("open", || File::open(dir))?;
         Ok(self.caller.call("fsync", || opened.sync_all())?)
     }
 
-    fn hold(&mut self) -> Result<Held, Stopped> {
+    fn hold(&mut self) -> Result<OpenRecord, StopReason> {
         let job = self.job;
         self.caller.answer.next = job.first + 1;
         self.caller.call("mkdir", || fs::create_dir_all(&self.dir))?;
@@ -275,12 +275,12 @@ impl Writer<'_> {
         self.note(&begin_line(number, version, RecordChange::Put))?;
         let file = self.overwrite(number, version)?;
         let journal = self.journal.try_clone();
-        let journal = journal.map_err(|error| Stopped::ByHarness(error.into()))?;
-        Ok(Held { file, number, version, journal })
+        let journal = journal.map_err(|error| StopReason::ByHarness(error.into()))?;
+        Ok(OpenRecord { file, number, version, journal })
     }
 }
 
-impl Held {
+impl OpenRecord {
     /// Syncs and closes the file.
     pub(super) fn sync(mut self, caller: &mut Caller) -> anyhow::Result<()> {
         let file = self.file;

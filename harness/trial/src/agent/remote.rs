@@ -133,11 +133,11 @@ pub(super) fn read_any(file: &Path, caller: &mut Caller) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Job, JobAnswer, Kept, perform};
+    use super::super::{AgentState, Job, JobAnswer, perform};
     use super::*;
 
     fn done(at: &Path, job: Job) -> JobAnswer {
-        perform(at, job, &mut Kept::default()).unwrap()
+        perform(at, job, &mut AgentState::default()).unwrap()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rundir::faults::{Recovery, Return};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
-use super::{Injected, ScenarioError, TestBed, infra};
+use super::{ScenarioError, StepResult, TestBed, infra};
 
 /// How long a daemon without a connection may take to end by itself, before it counts as left behind.
 const END_PATIENCE: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 impl TestBed {
     /// Kills the daemon with SIGKILL and leaves the mount as it is. Returns the exit reason of a daemon
     /// that had already ended, which is a breach.
-    pub fn kill_daemon(&mut self) -> Injected<Option<String>> {
+    pub fn kill_daemon(&mut self) -> StepResult<Option<String>> {
         let exit_reason = self.exit_reason();
         if let Some(exit_reason) = &exit_reason {
             self.breach(format!("before the fault: {exit_reason}"));
@@ -41,7 +41,7 @@ impl TestBed {
 
     /// Cuts the power of the disk under the store and kills the daemon, as a machine failure would. The
     /// agent process survives, because it is not part of that machine.
-    pub fn lose_power(&mut self) -> Injected {
+    pub fn lose_power(&mut self) -> StepResult {
         // Later lines of the log do not count: ext4 may report success for an `fsync` that was in flight at
         // the cut.
         let acknowledged = std::fs::metadata(self.acknowledgements()).map_or(0, |log| log.len());
@@ -56,7 +56,7 @@ impl TestBed {
 
     /// Remounts the disk as it is after the power cut. The agent process and the old mount are gone by
     /// then.
-    pub fn start_machine(&mut self) -> Injected {
+    pub fn start_machine(&mut self) -> StepResult {
         self.dismiss_agent();
         self.workspace = None;
         let mount = self.mount_point();
@@ -77,13 +77,13 @@ impl TestBed {
     }
 
     /// Sends the daemon a signal.
-    pub fn signal_daemon(&mut self, signal: Signal) -> Injected {
+    pub fn signal_daemon(&mut self, signal: Signal) -> StepResult {
         let daemon = self.daemon().context("there is no daemon to signal")?;
         Ok(send(daemon, signal)?)
     }
 
     /// Stops the daemon with SIGSTOP, and returns once all its threads are stopped.
-    pub fn stop_daemon(&mut self) -> Injected {
+    pub fn stop_daemon(&mut self) -> StepResult {
         self.signal_daemon(Signal::STOP)?;
         let stands = || self.daemon().is_some_and(stands_still);
         if !wait_until(STOP_PATIENCE, Duration::from_millis(1), stands) {
@@ -102,7 +102,7 @@ impl TestBed {
     }
 
     /// Whether the mount is usable now. Failures are not added to the outcome.
-    pub fn is_usable(&mut self) -> Injected<Result<(), String>> {
+    pub fn is_usable(&mut self) -> StepResult<Result<(), String>> {
         let looked = self.try_out(self.root(), &Job::Look)?;
         let failure = match looked {
             None => Some("the check of the mount hung".to_owned()),
@@ -113,7 +113,7 @@ impl TestBed {
 
     /// Expects that the mount is usable again by itself since the fault ended. Otherwise that is a breach, in
     /// the given words, and it is mounted again.
-    pub fn go_on(&mut self, since: Instant, otherwise: &str) -> Injected {
+    pub fn go_on(&mut self, since: Instant, otherwise: &str) -> StepResult {
         match self.is_usable()? {
             Ok(()) => self.recovered(Return::ByItself, since.elapsed(), None),
             Err(reason) => {
@@ -126,13 +126,13 @@ impl TestBed {
 
     /// Recovers as a restarted caller does: opens the workspace until it is usable or the recovery limit
     /// has passed. Removing a leftover daemon or mount first counts as a manual step.
-    pub fn come_back(&mut self) -> Injected {
+    pub fn come_back(&mut self) -> StepResult {
         let step = self.clear_away()?;
         self.come_back_after(step)
     }
 
     /// Removes what an earlier mount left behind. Returns the manual step that this took, if any.
-    fn clear_away(&mut self) -> Injected<Option<String>> {
+    fn clear_away(&mut self) -> StepResult<Option<String>> {
         self.dismiss_agent();
         let has_ended = || self.daemon().is_none() || self.exit_reason().is_some();
         let is_left = !wait_until(END_PATIENCE, Duration::from_millis(10), has_ended);
@@ -156,7 +156,7 @@ impl TestBed {
     }
 
     /// As [`TestBed::come_back`], once nothing is left behind. `step` is the manual step that was needed.
-    pub fn come_back_after(&mut self, mut step: Option<String>) -> Injected {
+    pub fn come_back_after(&mut self, mut step: Option<String>) -> StepResult {
         let limit = Duration::from_secs_f64(self.scenario.limits.recovery);
         let started = Instant::now();
         loop {
@@ -198,7 +198,7 @@ impl TestBed {
 
     /// Opens the workspace with one more mount option, as a user does after reading the advice of a refusal.
     /// Returns the text of a second refusal.
-    pub fn open_with(&mut self, option: &str) -> Injected<Result<(), String>> {
+    pub fn open_with(&mut self, option: &str) -> StepResult<Result<(), String>> {
         let backend = self.backend.with_option(option);
         let backend = backend.context("no option can be given to its daemon")?;
         Ok(match backend.open(&self.config) {
@@ -231,7 +231,7 @@ impl TestBed {
     }
 
     /// Closes the workspace in order. If that fails, its daemon counts as lost.
-    pub fn close(&mut self) -> Injected<Result<(), String>> {
+    pub fn close(&mut self) -> StepResult<Result<(), String>> {
         self.dismiss_agent();
         let closed = match self.workspace.take() {
             Some(workspace) => workspace.close().map_err(|error| error.to_string()),

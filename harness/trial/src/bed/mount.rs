@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fuse::connection::mount_at;
-use rundir::faults::SeenKind;
+use rundir::faults::AgentEventKind;
 
 use super::super::agent::{Failure, JobAnswer};
 use super::TestBed;
@@ -15,7 +15,7 @@ pub(super) const MOUNT: &str = "mount";
 pub(super) fn not_mounted() -> JobAnswer {
     let failure = Failure {
         call: MOUNT.to_owned(),
-        what: SeenKind::Unnumbered,
+        what: AgentEventKind::Unnumbered,
         errno: None,
         text: "nothing is mounted there".to_owned(),
     };

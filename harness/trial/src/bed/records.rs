@@ -12,9 +12,9 @@ use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};
 use super::super::agent::{Changes, Job, JobAnswer};
 use super::super::audit::check;
 use super::super::record::LOG_LINES;
-use super::super::second_mount::Second;
+use super::super::second_mount::SecondMount;
 use super::mount::MOUNT;
-use super::{Injected, ScenarioError, TestBed, infra};
+use super::{ScenarioError, StepResult, TestBed, infra};
 
 /// More changes than fit before a stream of them is interrupted.
 pub const STREAM: u64 = 100_000;
@@ -42,12 +42,12 @@ impl TestBed {
     }
 
     /// Begins to make changes.
-    pub fn begin_changes(&mut self, changes: u64) -> Injected {
+    pub fn begin_changes(&mut self, changes: u64) -> StepResult {
         self.begin(self.root(), &Job::Change(self.changes(changes)))
     }
 
     /// Makes changes, waits for the answer, and reads the acknowledgement log.
-    pub fn write(&mut self, changes: u64) -> Injected<Option<JobAnswer>> {
+    pub fn write(&mut self, changes: u64) -> StepResult<Option<JobAnswer>> {
         self.begin_changes(changes)?;
         let answer = self.end()?;
         self.read_acknowledgements()?;
@@ -55,7 +55,7 @@ impl TestBed {
     }
 
     /// Makes changes, and returns the first failure.
-    pub fn write_whole(&mut self, changes: u64) -> Injected<Option<String>> {
+    pub fn write_whole(&mut self, changes: u64) -> StepResult<Option<String>> {
         Ok(match self.write(changes)? {
             None => Some("the agent hung or ended".to_owned()),
             Some(answer) => answer.failure(),
@@ -63,12 +63,12 @@ impl TestBed {
     }
 
     /// Writes one record, and keeps its file open in the agent process. Returns whether that succeeded.
-    pub fn hold(&mut self) -> Injected<bool> {
+    pub fn hold(&mut self) -> StepResult<bool> {
         self.succeeds(self.root(), &Job::ChangeAndHold(self.changes(1)))
     }
 
     /// Makes all of the scenario's changes while no fault is active. A failure is then the harness's.
-    pub fn fill(&mut self) -> Injected {
+    pub fn fill(&mut self) -> StepResult {
         match self.write_whole(self.scenario.work.changes)? {
             None => Ok(()),
             Some(failed) => infra(format!("before the fault, {failed}")),
@@ -76,13 +76,13 @@ impl TestBed {
     }
 
     /// Opens the workspace, and makes all of the scenario's changes.
-    pub fn open_and_fill(&mut self) -> Injected {
+    pub fn open_and_fill(&mut self) -> StepResult {
         self.open()?;
         self.fill()
     }
 
     /// Makes changes after a fault that must have no lasting effect. A failure is a breach.
-    pub fn fill_again(&mut self) -> Injected {
+    pub fn fill_again(&mut self) -> StepResult {
         if let Some(failed) = self.write_whole(10)? {
             self.breach(format!("it does not work as before: {failed}"));
         }
@@ -95,7 +95,7 @@ impl TestBed {
     }
 
     /// Adds the acknowledgement log to the history, and removes the log.
-    pub fn read_acknowledgements(&mut self) -> Injected {
+    pub fn read_acknowledgements(&mut self) -> StepResult {
         let path = self.acknowledgements();
         let log = match std::fs::read_to_string(&path) {
             Ok(log) => log,
@@ -115,7 +115,7 @@ impl TestBed {
 
     /// Audits all records. After the loss of a daemon, the backend's promise applies. Otherwise a mount
     /// must show every acknowledged change.
-    pub fn audit(&mut self) -> Injected {
+    pub fn audit(&mut self) -> StepResult {
         match self.has_lost_daemon {
             true => self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon),
             false => self.audit_as(IN_USE, Some(Acknowledgement::Write)),
@@ -123,14 +123,14 @@ impl TestBed {
     }
 
     /// As [`TestBed::audit`], against the given promise, recorded under the name `what`.
-    pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> Injected {
+    pub fn audit_as(&mut self, what: &str, promised: Option<Acknowledgement>) -> StepResult {
         let audit = self.audit_promise(promised)?;
         self.audited(what, audit);
         Ok(())
     }
 
     /// As [`TestBed::audit_as`], without recording the audit in the outcome.
-    pub fn audit_promise(&mut self, promised: Option<Acknowledgement>) -> Injected<Audit> {
+    pub fn audit_promise(&mut self, promised: Option<Acknowledgement>) -> StepResult<Audit> {
         self.read_acknowledgements()?;
         self.sweep();
         if let Some(beside) = &self.beside {
@@ -152,7 +152,7 @@ impl TestBed {
     /// Runs `ctxbench s3 sync` and kills the daemon as soon as it returns, so that the daemon sends nothing
     /// afterwards. All acknowledged changes then count as acknowledged by `sync`. Returns the failure of
     /// the sync.
-    pub fn sync_and_kill(&mut self) -> Injected<Result<(), String>> {
+    pub fn sync_and_kill(&mut self) -> StepResult<Result<(), String>> {
         let answer = self.perform(self.root(), &Job::Sync)?;
         let failed = match &answer {
             None => Some("it hung".to_owned()),
@@ -168,7 +168,7 @@ impl TestBed {
     }
 
     /// Audits a second machine's mount of the bucket, if there is a bucket.
-    pub fn lose_machine(&mut self) -> Injected {
+    pub fn lose_machine(&mut self) -> StepResult {
         if let Some(audit) = self.audit_machine_loss()? {
             self.audited(MACHINE_LOSS, audit);
         }
@@ -177,16 +177,16 @@ impl TestBed {
 
     /// Audits the records on a second machine that mounts the bucket without a cache. `None` without a
     /// bucket.
-    pub fn audit_machine_loss(&mut self) -> Injected<Option<Audit>> {
+    pub fn audit_machine_loss(&mut self) -> StepResult<Option<Audit>> {
         let Some(promised) = self.backend.promises().machine_loss else {
             return Ok(None);
         };
         let beside = self.config.dir.join("machine");
-        let second = Second::start(&*self.backend, &self.config, &beside)?;
+        let second = SecondMount::start(&*self.backend, &self.config, &beside)?;
         let root = match &second {
-            Second::Mounted(second) => second.root().to_owned(),
-            Second::NoMount => return Ok(None),
-            Second::Refused(words) => {
+            SecondMount::Mounted(second) => second.root().to_owned(),
+            SecondMount::NoMount => return Ok(None),
+            SecondMount::Refused(words) => {
                 return Ok(Some(Audit::unknown(format!("another machine: {words}"))));
             }
         };
@@ -198,7 +198,7 @@ impl TestBed {
     }
 
     /// Audits the records as another mount shows them.
-    pub fn audit_through(&mut self, root: PathBuf, promised: Option<Acknowledgement>) -> Injected<Audit> {
+    pub fn audit_through(&mut self, root: PathBuf, promised: Option<Acknowledgement>) -> StepResult<Audit> {
         Ok(match self.perform(root, &Job::ReadRecords(self.seed))? {
             None => Audit::unknown("reading the records hung"),
             Some(answer) => match answer.failure() {

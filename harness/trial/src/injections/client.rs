@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use arms::promise::Acknowledgement;
-use rundir::faults::{Fact, IN_USE, SeenKind};
+use rundir::faults::{AgentEventKind, Fact, IN_USE};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::agent_process::Agent;
-use super::super::bed::{Injected, TestBed, infra};
+use super::super::bed::{StepResult, TestBed, infra};
 use super::super::record::DIR;
 
 /// Makes an unusual request on `name` in a directory of its own, and adds its facts to the outcome.
-pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
+pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> StepResult {
     // Records that the request must not affect.
     bed.open_and_fill()?;
     bed.injected(what);
@@ -24,7 +24,7 @@ pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
             }
             bed.fact(&name, fact);
         }
-        if answer.failures.iter().any(|failure| failure.what == SeenKind::WrongBytes) {
+        if answer.failures.iter().any(|failure| failure.what == AgentEventKind::WrongBytes) {
             bed.breach("the agent read wrong results");
         }
     }
@@ -37,7 +37,7 @@ pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
 }
 
 /// Kills the agent process while it writes.
-pub fn killed(bed: &mut TestBed) -> Injected {
+pub fn killed(bed: &mut TestBed) -> StepResult {
     bed.open()?;
     bed.write(20)?;
     let lock = bed.root().join("lock");
@@ -66,7 +66,7 @@ pub fn killed(bed: &mut TestBed) -> Injected {
 }
 
 /// One agent process removes the directory in which another one writes.
-pub fn removed(bed: &mut TestBed) -> Injected {
+pub fn removed(bed: &mut TestBed) -> StepResult {
     bed.open()?;
     bed.write(100)?;
     bed.begin_changes(bed.scenario.work.changes)?;

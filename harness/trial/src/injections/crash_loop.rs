@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rundir::faults::{Fact, KILLED_DAEMON, Return};
 
-use super::super::bed::{Injected, TestBed, infra};
+use super::super::bed::{StepResult, TestBed, infra};
 use super::super::crash_points::Hits;
 
 /// Runs the scenario with `kills` starts.
-pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
+pub fn run(bed: &mut TestBed, kills: u32) -> StepResult {
     bed.open()?;
     bed.injected(format!("{kills} starts, each hit by kill -9 while it wrote"));
     let mut hits = Hits::new(bed, KILLED_DAEMON);

@@ -7,13 +7,13 @@ use rundir::faults::{IN_USE, ORDERLY_END};
 use workloads::fault::Moment;
 
 use super::super::agent::{Job, JobAnswer};
-use super::super::bed::{Injected, STREAM, TestBed, infra};
+use super::super::bed::{STREAM, StepResult, TestBed, infra};
 
 /// Changes before the fault, where the scenario's own changes are in flight during it.
 const BEFORE: u64 = 20;
 
 /// The control scenario without a fault. Every acknowledged change must be present.
-pub fn nothing(bed: &mut TestBed) -> Injected {
+pub fn nothing(bed: &mut TestBed) -> StepResult {
     bed.injected("nothing");
     bed.open()?;
     let before = bed.counted();
@@ -35,7 +35,7 @@ pub fn nothing(bed: &mut TestBed) -> Injected {
 }
 
 /// SIGKILL of the daemon, at the given moment.
-pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
+pub fn kill(bed: &mut TestBed, when: Moment) -> StepResult {
     bed.open()?;
     match when {
         Moment::Idle => {
@@ -84,7 +84,7 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 }
 
 /// Checks that the kill interrupted the stream of changes.
-fn hit(answer: Option<JobAnswer>) -> Injected {
+fn hit(answer: Option<JobAnswer>) -> StepResult {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
         return infra("the changes were complete before the daemon was killed: the fault hit nothing");
     }
@@ -92,7 +92,7 @@ fn hit(answer: Option<JobAnswer>) -> Injected {
 }
 
 /// Waits until `wanted` more `fsync` calls of the current job have returned.
-fn await_syncs(bed: &mut TestBed, wanted: u64) -> Injected {
+fn await_syncs(bed: &mut TestBed, wanted: u64) -> StepResult {
     let syncs = |bed: &mut TestBed| bed.agent().map_or(0, |agent| agent.syncs());
     let enough = syncs(bed) + wanted;
     // Shorter than one `fsync` call.

@@ -11,12 +11,12 @@ use anyhow::Context;
 use arms::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, ORDERLY_END, Return, SeenKind};
+use rundir::faults::{AgentEventKind, Audit, ORDERLY_END, Return};
 use rusqlite::Connection;
 use rustix::io::Errno;
 
 use super::super::agent::Job;
-use super::super::bed::{Injected, TestBed, infra};
+use super::super::bed::{StepResult, TestBed, infra};
 
 /// The mount options that a refused mount may name as a fix.
 const STEPS: [&str; 2] = ["--without-log", "--rebuild-cache"];
@@ -30,13 +30,13 @@ const USER_VERSION: u64 = 60;
 /// Page size of the stores' databases, in bytes.
 const PAGE: u64 = 4096;
 
-fn database(bed: &TestBed) -> Injected<PathBuf> {
+fn database(bed: &TestBed) -> StepResult<PathBuf> {
     let found = bed.backend.database(&bed.config);
     Ok(found.context("there is no database")?)
 }
 
 /// Another connection holds a write transaction for `seconds`.
-pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
+pub fn lock(bed: &mut TestBed, seconds: f64) -> StepResult {
     bed.open_and_fill()?;
     let path = database(bed)?;
     let other = Connection::open(&path).context("SQLite")?;
@@ -69,7 +69,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
 }
 
 /// Fills the store and unmounts it in order, so that the database file holds all data.
-fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
+fn fill_and_end(bed: &mut TestBed) -> StepResult<PathBuf> {
     bed.open_and_fill()?;
     let path = database(bed)?;
     if let Err(error) = bed.close()? {
@@ -80,7 +80,7 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
 
 /// Mounts a damaged store and checks how it reports the damage. Missing data must give an error, never
 /// other bytes.
-fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
+fn open_damaged(bed: &mut TestBed, path: &Path) -> StepResult {
     let said = match sqlite::check(path) {
         Ok(checked) => match checked.problems.as_slice() {
             [] => WHOLE.to_owned(),
@@ -135,7 +135,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
 }
 
 /// Truncates the database to half its pages.
-pub fn truncate(bed: &mut TestBed) -> Injected {
+pub fn truncate(bed: &mut TestBed) -> StepResult {
     let path = fill_and_end(bed)?;
     let file = File::options().write(true).open(&path)?;
     let pages = file.metadata()?.len() / PAGE;
@@ -145,7 +145,7 @@ pub fn truncate(bed: &mut TestBed) -> Injected {
 }
 
 /// Flips bits in any page but the first.
-pub fn flip(bed: &mut TestBed, bits: u32) -> Injected {
+pub fn flip(bed: &mut TestBed, bits: u32) -> StepResult {
     let path = fill_and_end(bed)?;
     flip_bits(&path, bits, bed.seed)?;
     bed.injected(format!("{bits} bits of the database flipped, none in its first page"));
@@ -167,11 +167,11 @@ fn flip_bits(path: &Path, bits: u32, seed: u64) -> io::Result<()> {
 }
 
 /// Sets the schema version of a later build.
-pub fn newer(bed: &mut TestBed) -> Injected {
+pub fn newer(bed: &mut TestBed) -> StepResult {
     let path = fill_and_end(bed)?;
     let version = sqlite::SCHEMA_VERSION;
     // SQLite would leave the page without its checksum.
-    let set = |version: i32| -> Injected {
+    let set = |version: i32| -> StepResult {
         let file = File::options().write(true).open(&path)?;
         Ok(file.write_all_at(&version.to_be_bytes(), USER_VERSION)?)
     };
@@ -203,7 +203,7 @@ pub fn newer(bed: &mut TestBed) -> Injected {
 }
 
 /// Removes the log after a kill, so that the last checkpoint's state is left.
-pub fn remove_log(bed: &mut TestBed) -> Injected {
+pub fn remove_log(bed: &mut TestBed) -> StepResult {
     // An orderly end checkpoints the log, so that there is an earlier state.
     let path = fill_and_end(bed)?;
     bed.open_and_fill()?;
@@ -276,7 +276,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
 
 /// Mounts with each option that the refusal names, in order, and returns the first accepted one. Records
 /// how the backend recovered.
-fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'static str>> {
+fn follow(bed: &mut TestBed, words: &str, after: Duration) -> StepResult<Option<&'static str>> {
     let named = named(words);
     let mut refused = String::new();
     for option in &named {
@@ -289,7 +289,7 @@ fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'
             }
             Err(words) => {
                 refused = refusal(&words).to_owned();
-                bed.saw(&format!("mount {option}"), SeenKind::Refusal, None, &refused);
+                bed.saw(&format!("mount {option}"), AgentEventKind::Refusal, None, &refused);
             }
         }
     }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use arms::backend::Launch;
 use models::{Behaviour, FakeServer};
-use rundir::faults::{Fact, Return, SeenKind};
+use rundir::faults::{AgentEventKind, Fact, Return};
 use workloads::fault::LlmFault;
 
 use super::super::agent::{Job, JobAnswer};
-use super::super::bed::{Injected, TestBed, infra, skipped};
+use super::super::bed::{StepResult, TestBed, infra, skipped};
 
 /// Content of the file that the model is asked for. For `llm-history`, the scenario also writes it there.
 const CONTENT: &str = "the ledger says 42\n";
@@ -87,7 +87,7 @@ struct World {
 }
 
 impl World {
-    fn start(bed: &mut TestBed, script: Vec<Behaviour>, budget: Option<u64>) -> Injected<Self> {
+    fn start(bed: &mut TestBed, script: Vec<Behaviour>, budget: Option<u64>) -> StepResult<Self> {
         let name = bed.backend.describe().name;
         let mode = if name.starts_with("llm-history") { Mode::History } else { Mode::Generate };
         let server = FakeServer::start(script)?;
@@ -137,7 +137,7 @@ impl World {
 const TREE: &str = r#"{"entries": [{"path": "ledger.txt", "kind": "file", "about": "the ledger"}, {"path": "second.txt", "kind": "file", "about": "another"}]}"#;
 
 /// Runs the scenario of one provider fault.
-pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
+pub fn run(bed: &mut TestBed, fault: LlmFault) -> StepResult {
     let budget = (fault == LlmFault::BudgetExhausted).then_some(1);
     let healed = |mode| vec![Behaviour::Say(answer(mode, CONTENT))];
     let world = World::start(bed, Vec::new(), budget)?;
@@ -236,7 +236,7 @@ fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<JobAnswer>, sa
         }
         (false, Some(text)) if text != CONTENT => {
             // The reader cannot tell this content from correct content.
-            bed.saw("read", SeenKind::WrongBytes, None, "wrong content, and no error");
+            bed.saw("read", AgentEventKind::WrongBytes, None, "wrong content, and no error");
             if fault != LlmFault::WrongContent {
                 bed.breach(format!("{} became the content of a file", fault.name()));
             }

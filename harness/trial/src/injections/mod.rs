@@ -15,10 +15,10 @@ mod storage;
 use workloads::fault::{Injection, Moment};
 
 use super::agent::Job;
-use super::bed::{Injected, TestBed};
+use super::bed::{StepResult, TestBed};
 
 /// Runs the test bed's scenario.
-pub fn run(bed: &mut TestBed) -> Injected {
+pub fn run(bed: &mut TestBed) -> StepResult {
     match bed.scenario.injection.clone() {
         Injection::Nothing => daemon::nothing(bed),
         Injection::KillDaemon => {

@@ -5,34 +5,34 @@ use std::time::{Duration, Instant};
 use arms::promise::Acknowledgement;
 use fuse::connection::{end, mount_at};
 use processes::wait_until;
-use rundir::faults::{ORDERLY_END, SeenKind};
+use rundir::faults::{AgentEventKind, ORDERLY_END};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
-use super::super::bed::{Injected, TestBed, infra, skipped};
-use super::super::second_mount::{Second, mount_over};
+use super::super::bed::{StepResult, TestBed, infra, skipped};
+use super::super::second_mount::{SecondMount, mount_over};
 
 /// How long a daemon may take to end after SIGTERM.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Mounts the store a second time, then another file system on the same directory.
-pub fn twice(bed: &mut TestBed) -> Injected {
+pub fn twice(bed: &mut TestBed) -> StepResult {
     bed.open_and_fill()?;
     bed.injected("a second mount of the same store elsewhere, then one on the same directory");
     let beside = bed.config.dir.join("second");
-    let second = Second::start(&*bed.backend, &bed.config, &beside)?;
+    let second = SecondMount::start(&*bed.backend, &bed.config, &beside)?;
     match &second {
-        Second::NoMount => {
+        SecondMount::NoMount => {
             return skipped("it cannot be mounted a second time");
         }
-        Second::Refused(words) => {
+        SecondMount::Refused(words) => {
             bed.words("same_store", format!("refused: {words}"));
             bed.refused(words);
             if words.is_empty() {
                 bed.breach("the second mount was refused without a reason");
             }
         }
-        Second::Mounted(second) => {
+        SecondMount::Mounted(second) => {
             bed.words("same_store", "mounted a second time");
             // The second mount must show what the first has acknowledged, or, with a bucket, what is
             // uploaded.
@@ -50,7 +50,7 @@ pub fn twice(bed: &mut TestBed) -> Injected {
 }
 
 /// Runs `ctxbench mount` on the mounted directory. It must be refused and leave the mount intact.
-fn on_the_same_directory(bed: &mut TestBed) -> Injected {
+fn on_the_same_directory(bed: &mut TestBed) -> StepResult {
     let mount = bed.mount_point();
     let log = bed.config.dir.join("same-directory.log");
     match mount_over(bed.program(), &mount, &log, END_PATIENCE)? {
@@ -70,7 +70,7 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
 }
 
 /// Unmounts while an agent process has a file open, then sends SIGTERM to the daemon.
-pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
+pub fn unmount_in_use(bed: &mut TestBed) -> StepResult {
     bed.open_and_fill()?;
     if !bed.hold()? {
         return infra("no file could be held open");
@@ -79,7 +79,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     let mount = bed.mount_point();
     match end(&mount) {
         Ok(()) => bed.breach("a mount in use was unmounted"),
-        Err(error) => bed.saw("unmount", SeenKind::Refusal, error.raw_os_error(), &error.to_string()),
+        Err(error) => bed.saw("unmount", AgentEventKind::Refusal, error.raw_os_error(), &error.to_string()),
     }
     let started = Instant::now();
     bed.signal_daemon(Signal::TERM)?;

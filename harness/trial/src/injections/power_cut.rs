@@ -15,7 +15,7 @@ use workloads::fault::SyncClass;
 
 use super::super::agent::Job;
 use super::super::audit::locate;
-use super::super::bed::{Injected, STREAM, TestBed, infra};
+use super::super::bed::{STREAM, StepResult, TestBed, infra};
 use super::super::crash_points::{Recoveries, count};
 use super::super::crash_run::Goal;
 use super::storage::on_small_disk;
@@ -37,7 +37,7 @@ const DISK_MIB: u64 = 256;
 const LABEL: &str = "simulated: the image of the disk under the store, without what was not written back; a flush that the disk itself ignores is not seen";
 
 /// Runs the scenario with `cuts` power cuts.
-pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
+pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> StepResult {
     on_small_disk(bed, mib)?;
     bed.injected(format!(
         "the power of a disk of {mib} MiB under the store was cut {cuts} times, {} to {} ms into a stream of changes",
@@ -97,7 +97,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
 
 /// Cuts the power under a store until `goal` is reached, and audits its records after each cut. Ends at the first promise
 /// that was broken.
-pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> Injected<CrashPoints> {
+pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> StepResult<CrashPoints> {
     let began = Instant::now();
     on_small_disk(bed, DISK_MIB)?;
     let mut line = CrashPoints {
@@ -177,7 +177,7 @@ pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> I
 
 /// Removes the conflict copies of a store with a bucket; how many there were. The bucket may have later versions than the disk
 /// after a cut, and `s3` then keeps both: no version is lost, and the copy has no record's name.
-fn remove_copies(bed: &TestBed) -> Injected<u64> {
+fn remove_copies(bed: &TestBed) -> StepResult<u64> {
     if bed.backend.promises().machine_loss.is_none() {
         return Ok(0);
     }
@@ -198,7 +198,7 @@ fn remove_copies(bed: &TestBed) -> Injected<u64> {
 
 /// Cuts the power once and remounts. Returns whether the unsynced control file is gone. Counts the store's syncs of its redo
 /// log.
-fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64) -> Injected<bool> {
+fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64) -> StepResult<bool> {
     let mut dice = ChaCha8Rng::seed_from_u64(bed.seed.wrapping_mul(0x9e37) ^ u64::from(at));
     let mut changes = bed.changes(STREAM);
     // Some streams do not sync, so that unsynced data lies between synced data.

@@ -9,11 +9,11 @@ use workloads::fault::WriteMode;
 
 use super::super::agent::{Job, JobAnswer, word};
 use super::super::agent_process::Agent;
-use super::super::bed::{Injected, TestBed, skipped};
-use super::super::second_mount::Second;
+use super::super::bed::{StepResult, TestBed, skipped};
+use super::super::second_mount::SecondMount;
 
 /// Several processes add lines to one file.
-pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> Injected {
+pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> StepResult {
     bed.open()?;
     let file = bed.root().join("shared.md");
     bed.injected(format!("{processes} processes add {times} lines each to one file"));
@@ -51,7 +51,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
 
 /// The result of several agent processes adding lines.
 #[derive(Default)]
-struct Added {
+struct AppendResult {
     /// The lines whose calls all succeeded.
     acknowledged: BTreeSet<String>,
     torn_reads: u64,
@@ -78,7 +78,13 @@ fn acknowledged(agent: u32, times: u32, answer: &JobAnswer) -> BTreeSet<String> 
 
 /// Adds lines with one process for each of `files`, which may be several paths of one file. Returns the
 /// added lines.
-fn add_lines(bed: &mut TestBed, files: &[PathBuf], times: u32, how: WriteMode, pause_us: u64) -> Injected<Added> {
+fn add_lines(
+    bed: &mut TestBed,
+    files: &[PathBuf],
+    times: u32,
+    how: WriteMode,
+    pause_us: u64,
+) -> StepResult<AppendResult> {
     let mut agents = Vec::new();
     for (agent, file) in (0..).zip(files) {
         let mut process = Agent::start(bed.program())?;
@@ -86,7 +92,7 @@ fn add_lines(bed: &mut TestBed, files: &[PathBuf], times: u32, how: WriteMode, p
         process.ask(file, &job)?;
         agents.push(process);
     }
-    let mut added = Added::default();
+    let mut added = AppendResult::default();
     for (number, agent) in (0..).zip(agents) {
         if let (Some(answer), _) = bed.end_of(agent)? {
             added.torn_reads += answer.count("torn_reads");
@@ -101,7 +107,7 @@ fn add_lines(bed: &mut TestBed, files: &[PathBuf], times: u32, how: WriteMode, p
 }
 
 /// Reads the lines of a file. `None` if it cannot be read.
-fn read_lines(bed: &mut TestBed, file: &Path) -> Injected<Option<Lines>> {
+fn read_lines(bed: &mut TestBed, file: &Path) -> StepResult<Option<Lines>> {
     let answer = bed.perform(file, &Job::CountLines)?;
     let answer = answer.filter(|answer| answer.facts.contains_key("present"));
     Ok(answer.map(|answer| Lines {
@@ -118,22 +124,22 @@ fn lines_unread(bed: &mut TestBed) {
 }
 
 /// Two mounts of one store. A backend without mounts uses its directory twice.
-pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
+pub fn two_mounts(bed: &mut TestBed, notes: u32) -> StepResult {
     bed.open()?;
     bed.injected("the same store mounted a second time, and used through both mounts");
     let beside = bed.config.dir.join("second");
-    let second = Second::start(&*bed.backend, &bed.config, &beside)?;
+    let second = SecondMount::start(&*bed.backend, &bed.config, &beside)?;
     let there = match &second {
-        Second::Refused(words) => {
+        SecondMount::Refused(words) => {
             bed.refused(words);
             bed.words("second_mount", format!("refused: {words}"));
             return Ok(());
         }
-        Second::NoMount if bed.backend.describe().mounts > 0 => {
+        SecondMount::NoMount if bed.backend.describe().mounts > 0 => {
             return skipped("it cannot be mounted a second time");
         }
-        Second::NoMount => bed.root(),
-        Second::Mounted(second) => second.root().to_owned(),
+        SecondMount::NoMount => bed.root(),
+        SecondMount::Mounted(second) => second.root().to_owned(),
     };
     let here = bed.root();
     visibility(bed, &here, &there, notes)?;
@@ -148,7 +154,7 @@ pub fn two_mounts(bed: &mut TestBed, notes: u32) -> Injected {
 }
 
 /// Measures how long a write takes to become visible on the other mount.
-fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injected {
+fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> StepResult {
     let mut other = Agent::start(bed.program())?;
     let mut delays = Vec::new();
     let mut partial = 0;
@@ -183,7 +189,7 @@ fn visibility(bed: &mut TestBed, here: &Path, there: &Path, notes: u32) -> Injec
 }
 
 /// Whether a lock held on one mount excludes the other mount.
-fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
+fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> StepResult {
     let mut other = Agent::start(bed.program())?;
     let mine = bed.perform(here.join("lock"), &Job::TryLock)?;
     std::thread::sleep(Duration::from_millis(50));
@@ -201,7 +207,7 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
 }
 
 /// Syncs both mounts, then searches the file and its conflict copies for every acknowledged line.
-fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Injected {
+fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &AppendResult) -> StepResult {
     for _ in 0..2 {
         for root in [here, there] {
             bed.perform(root, &Job::Sync)?;
@@ -244,7 +250,7 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
 }
 
 /// The conflict copies in a directory.
-fn kept_beside(bed: &mut TestBed, dir: &Path) -> Injected<Vec<PathBuf>> {
+fn kept_beside(bed: &mut TestBed, dir: &Path) -> StepResult<Vec<PathBuf>> {
     let Some(answer) = bed.perform(dir, &Job::List)? else {
         return Ok(Vec::new());
     };

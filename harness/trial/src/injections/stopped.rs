@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use fuse::ControlCommand;
 use processes::{send, state_of, wait_until};
-use rundir::faults::{Return, SeenKind};
+use rundir::faults::{AgentEventKind, Return};
 use rustix::process::Signal;
 
 use super::super::agent::Job;
 use super::super::agent_process::Agent;
-use super::super::bed::{Injected, TestBed, infra};
+use super::super::bed::{StepResult, TestBed, infra};
 
 /// How long a call must be in flight to count as waiting.
 const UNDER_WAY: Duration = Duration::from_millis(300);
@@ -22,7 +22,7 @@ const UNDER_WAY: Duration = Duration::from_millis(300);
 const ASKED_FOR: &str = "this panic was asked for";
 
 /// SIGSTOP, and SIGCONT `seconds` later. `long` is the full length.
-pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
+pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> StepResult {
     let seconds = bed.seconds(seconds, long);
     if seconds < long {
         bed.label(format!("shortened: {seconds} s instead of {long} s"));
@@ -62,7 +62,7 @@ struct Resumer {
 }
 
 impl Resumer {
-    fn start(bed: &TestBed, after: Duration) -> Injected<Self> {
+    fn start(bed: &TestBed, after: Duration) -> StepResult<Self> {
         let daemon = bed.daemon().context("there is no daemon to resume")?;
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::clone(&is_cancelled);
@@ -93,7 +93,7 @@ impl Drop for Resumer {
 }
 
 /// Interrupts a second agent process whose call waits for the stopped daemon.
-fn interrupt_another(bed: &mut TestBed) -> Injected {
+fn interrupt_another(bed: &mut TestBed) -> StepResult {
     let mut another = Agent::start(bed.program())?;
     another.ask(&bed.root(), &Job::Look)?;
     let waits = || another.is_waiting(UNDER_WAY);
@@ -119,7 +119,7 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
 }
 
 /// A panic in the thread that serves the next request.
-pub fn panic(bed: &mut TestBed) -> Injected {
+pub fn panic(bed: &mut TestBed) -> StepResult {
     bed.open_and_fill()?;
     let control = bed.config.dir.join("control");
     fuse::ask(&control, ControlCommand::PanicNext)?;
@@ -129,7 +129,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
         return infra("the daemon's log has no panic: the fault hit nothing");
     }
     if is_unharmed {
-        bed.saw("look", SeenKind::Nothing, None, "no call failed");
+        bed.saw("look", AgentEventKind::Nothing, None, "no call failed");
     }
     let started = Instant::now();
     // Checked several times, because any serving thread may be the one that died.
@@ -154,7 +154,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
             bed.open()?;
         }
         Err(reason) => {
-            bed.saw("any", SeenKind::Unnumbered, None, &reason);
+            bed.saw("any", AgentEventKind::Unnumbered, None, &reason);
             bed.come_back()?;
         }
     }

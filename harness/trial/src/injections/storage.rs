@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use arms::promise::Acknowledgement;
-use rundir::faults::{Return, SeenKind};
+use rundir::faults::{AgentEventKind, Return};
 use rustix::io::Errno;
 
-use super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::bed::{ScenarioError, StepResult, TestBed, infra};
 use super::super::disk::SmallDisk;
 
 /// Number of changes by which a full disk must have caused an error.
@@ -16,11 +16,11 @@ const MANY: u64 = 4_000;
 const DISK: u64 = 256;
 
 /// Mounts a small disk at the workspace's directory, and fills the store.
-pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> Injected {
+pub(super) fn on_small_disk(bed: &mut TestBed, mib: u64) -> StepResult {
     fill_on(bed, SmallDisk::mount(&bed.config.dir, mib))
 }
 
-fn fill_on(bed: &mut TestBed, disk: Result<SmallDisk, String>) -> Injected {
+fn fill_on(bed: &mut TestBed, disk: Result<SmallDisk, String>) -> StepResult {
     bed.disk = Some(disk.map_err(ScenarioError::Skipped)?);
     bed.open()?;
     if bed.backend.describe().lines_of_code == 0 {
@@ -31,20 +31,20 @@ fn fill_on(bed: &mut TestBed, disk: Result<SmallDisk, String>) -> Injected {
 }
 
 /// The disk fills up, and is freed again.
-pub fn full(bed: &mut TestBed, mib: u64) -> Injected {
+pub fn full(bed: &mut TestBed, mib: u64) -> StepResult {
     on_small_disk(bed, mib)?;
     use_up(bed, &format!("a disk of {mib} MiB"), &[Errno::NOSPC])
 }
 
 /// The quota is used up, and freed again.
-pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
+pub fn quota(bed: &mut TestBed, mib: u64) -> StepResult {
     fill_on(bed, SmallDisk::with_quota(&bed.config.dir, mib))?;
     let what = format!("a quota of {mib} MiB (a btrfs qgroup, which binds root, too)");
     use_up(bed, &what, &[Errno::DQUOT, Errno::NOSPC])
 }
 
 /// Uses up the store's space, and frees it again. `told` lists the allowed error numbers.
-fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
+fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> StepResult {
     let filled = bed.disk()?.fill()?;
     bed.injected(format!("{what} under the store was used up by a file of {} MiB", filled >> 20));
     let answer = bed.write(MANY)?;
@@ -71,14 +71,14 @@ fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
 }
 
 /// Whether the mount recovers by itself. If not, mounts again.
-fn go_on_or_mount(bed: &mut TestBed, since: Instant) -> Injected {
+fn go_on_or_mount(bed: &mut TestBed, since: Instant) -> StepResult {
     match bed.is_usable()? {
         Ok(()) => {
             bed.recovered(Return::ByItself, since.elapsed(), None);
             Ok(())
         }
         Err(reason) => {
-            bed.saw("after the fault", SeenKind::Unnumbered, None, &reason);
+            bed.saw("after the fault", AgentEventKind::Unnumbered, None, &reason);
             let step = match bed.close()? {
                 Ok(()) => "an unmount, and a mount again".to_owned(),
                 Err(error) => {
@@ -91,7 +91,7 @@ fn go_on_or_mount(bed: &mut TestBed, since: Instant) -> Injected {
 }
 
 /// A file system error makes the disk read-only. The harness repairs it with e2fsck.
-pub fn read_only(bed: &mut TestBed) -> Injected {
+pub fn read_only(bed: &mut TestBed) -> StepResult {
     on_small_disk(bed, DISK)?;
     bed.disk()?.break_down().map_err(ScenarioError::Skipped)?;
     bed.injected("the kernel met an error on the disk under the store, and made it read-only");
@@ -100,7 +100,7 @@ pub fn read_only(bed: &mut TestBed) -> Injected {
     }
     bed.audit_as("while-read-only", Some(Acknowledgement::Fsync))?;
     if let Err(error) = bed.close()? {
-        bed.saw("end", SeenKind::Refusal, None, error.lines().next().unwrap_or_default());
+        bed.saw("end", AgentEventKind::Refusal, None, error.lines().next().unwrap_or_default());
     }
     bed.disk()?.repair().map_err(ScenarioError::Infra)?;
     let step = "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use rundir::{CellEpoch, Counted, DaemonCounters, Sample, cache_state};
+use rundir::{CellEpoch, DaemonCounters, ExactCounts, Sample, cache_state};
 use stats::{Interval, LEVEL, pool};
 
 use super::groups::{Group, Groups};
@@ -124,7 +124,7 @@ fn cost(group: &Group<'_>) -> Option<Cost> {
     let cells = &group.cells;
     let passes = group.passes.iter().filter(|pass| pass.is_measured(true));
     let passes: Vec<&&Sample> = passes.collect();
-    let mut counted = Counted::default();
+    let mut counted = ExactCounts::default();
     for cell in cells {
         counted.add(&cell.counted);
     }

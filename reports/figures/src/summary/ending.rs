@@ -29,7 +29,7 @@ pub struct Ending {
 /// Passes of one arm in one workload with a failed timed call. They are in no cell, because a wrong
 /// answer has no latency. The caller's wait for them is reported here.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Failing {
+pub struct FailedCallPasses {
     /// The workload.
     pub workload: String,
     /// The cache state.
@@ -48,7 +48,7 @@ pub struct Failing {
     pub baseline_ns: Option<f64>,
 }
 
-impl Failing {
+impl FailedCallPasses {
     /// The share of failed calls.
     pub fn share(&self) -> f64 {
         let all: u64 = self.calls.values().sum();
@@ -91,7 +91,7 @@ pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
     plan.arms.iter().map(ending).collect()
 }
 
-pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
+pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<FailedCallPasses> {
     let waited = |passes: &mut dyn Iterator<Item = &&Sample>| {
         let mut waits: Vec<f64> = passes.map(|pass| pass.waited_ns as f64).collect();
         median(&mut waits)
@@ -106,7 +106,7 @@ pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
             *calls.entry(*outcome).or_default() += count;
         }
         let sound = groups.of(&group.workload.name, group.state, baseline);
-        Some(Failing {
+        Some(FailedCallPasses {
             workload: group.workload.name.clone(),
             state: group.state.to_owned(),
             arm: group.arm.name.clone(),

@@ -14,7 +14,7 @@ pub const PROGRAMS: &str = "programs";
 
 /// The scores of one search method on one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Found {
+pub struct SearchScores {
     /// The workload.
     pub workload: String,
     /// The arm.
@@ -27,7 +27,7 @@ pub struct Found {
     pub differs: bool,
 }
 
-impl Found {
+impl SearchScores {
     /// The count of this name.
     pub fn score(&self, name: &str) -> Option<Score> {
         self.scores.get(name).copied()
@@ -35,7 +35,7 @@ impl Found {
 }
 
 /// All scores of a run, in the plan's order.
-pub fn found(run: &Run) -> Vec<Found> {
+pub fn found(run: &Run) -> Vec<SearchScores> {
     let mut all = Vec::new();
     for workload in &run.plan.workloads {
         let compared = run.plan.arms.iter().filter(|arm| arm.same_as.is_none());
@@ -50,7 +50,7 @@ pub fn found(run: &Run) -> Vec<Found> {
             let others: Vec<&Sample> = passes.collect();
             for (method, scores) in first.scores.iter().filter(|(name, _)| ![TASK, PROGRAMS].contains(&name.as_str())) {
                 let same = |other: &&Sample| other.scores.get(method) == Some(scores);
-                all.push(Found {
+                all.push(SearchScores {
                     workload: workload.name.clone(),
                     arm: arm.name.clone(),
                     method: method.clone(),

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::summary::summarise;
     use crate::testing::{self, EPOCHS, ROUNDS};
-    use rundir::{Calls, Latencies, Settled, histogram};
+    use rundir::{Calls, Latencies, SettledLines, histogram};
     use std::collections::BTreeMap;
 
     #[test]
@@ -218,7 +218,7 @@ mod tests {
         let mut run = testing::run();
         assert!(summarise(&run).unwrap().shared_files.is_empty());
         for sample in run.samples.iter_mut().filter(|s| s.arm == "sqlite" && s.epoch == 0 && s.round < 4) {
-            sample.settled = Some(Settled {
+            sample.settled = Some(SettledLines {
                 lines: 10,
                 on_both: if sample.round < 2 { 7 } else { 4 },
                 // A line on one host only contradicts that both show the same.
@@ -232,7 +232,7 @@ mod tests {
         // What was lost while the machine slept is compared with nothing.
         run.epochs[1].void = Some("the machine slept for 5 s".to_owned());
         for sample in run.samples.iter_mut().filter(|s| s.arm == "sqlite" && s.epoch == 1) {
-            sample.settled = Some(Settled { lines: 10, lost: 10, ..Settled::default() });
+            sample.settled = Some(SettledLines { lines: 10, lost: 10, ..SettledLines::default() });
         }
         run.samples.retain(|sample| sample.workload == "agent/session");
         let [found] = &summarise(&run).unwrap().shared_files[..] else {

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 pub use cost::{Cost, OpcodeCost, Ready};
 use cost::{costs, ready};
-pub use ending::{Ending, Failing};
+pub use ending::{Ending, FailedCallPasses};
 use ending::{endings, failing};
 pub use failed::FailedPasses;
-pub use found::Found;
+pub use found::SearchScores;
 pub use found::{PROGRAMS, TASK};
 use groups::Groups;
 pub use health::{AaCell, Health, SectionHealth};
@@ -58,13 +58,13 @@ pub struct Summary {
     /// The outcomes of passes and calls, by arm.
     pub endings: Vec<Ending>,
     /// The callers' waits in failing passes.
-    pub failing: Vec<Failing>,
+    pub failing: Vec<FailedCallPasses>,
     /// The times until the second host saw a write of the first.
     pub handoffs: Vec<Handoffs>,
     /// The lines that two hosts appended to one file.
     pub shared_files: Vec<SharedFiles>,
     /// The scores of planted evidence.
-    pub found: Vec<Found>,
+    pub found: Vec<SearchScores>,
 }
 
 /// One metric of one arm in one workload and cache state.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{Counted, Run};
+use rundir::{ExactCounts, Run};
 use serde::Serialize;
 
 use figures::summary::void;
@@ -59,7 +59,7 @@ fn add_epochs(all: &mut BTreeMap<CountKey, Vec<f64>>, run: &Run) {
     }
 }
 
-fn named(counted: &Counted) -> Vec<(String, u64)> {
+fn named(counted: &ExactCounts) -> Vec<(String, u64)> {
     let mut named = vec![("system calls".to_owned(), counted.system_calls)];
     if let Some(daemon) = &counted.daemon {
         named.push(("requests".to_owned(), daemon.requests()));

@@ -3,8 +3,8 @@
 use stats::Verdict;
 
 use super::counts::CountTally;
-use super::harm::{HarmChange, Unchecked};
-use super::{Compared, FailureChange};
+use super::harm::{HarmChange, UncheckedArm};
+use super::{FailureChange, RunComparison};
 
 inputs::named! {
     /// A kind of change that fails a comparison.
@@ -39,7 +39,7 @@ fn failing_words(change: &FailureChange) -> String {
     format!("{arm} {workload}, {state}: {} of {} passes fail, {} of {} did", new.0, new.1, old.0, old.1)
 }
 
-impl Compared {
+impl RunComparison {
     /// Harm that the old run never did, each kind in words.
     pub fn new_harm(&self) -> impl Iterator<Item = String> {
         let new = self.harms.iter().filter(|change| change.is_worse());
@@ -54,7 +54,7 @@ impl Compared {
         self.unchecked_where(|_| true)
     }
 
-    fn unchecked_where(&self, is_wanted: fn(&Unchecked) -> bool) -> impl Iterator<Item = String> {
+    fn unchecked_where(&self, is_wanted: fn(&UncheckedArm) -> bool) -> impl Iterator<Item = String> {
         let unchecked = self.unchecked.iter().filter(move |check| self.mixed.is_empty() && is_wanted(check));
         unchecked.map(|check| format!("{}, which is not a pass", check.words))
     }

@@ -31,7 +31,7 @@ impl HarmChange {
 
 /// What only the old run checked, on one arm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unchecked {
+pub struct UncheckedArm {
     /// The arm, and the checks.
     pub words: String,
     /// Whether it is a cell, which the gate of times names by its metrics.
@@ -152,7 +152,7 @@ pub(super) struct HarmComparison {
     /// How many kinds both sides looked for.
     pub tried: usize,
     /// What only the old run checked, by arm and kind of check.
-    pub unchecked: Vec<Unchecked>,
+    pub unchecked: Vec<UncheckedArm>,
 }
 
 pub(super) fn harm_changes(old: &Run, new: &[&Run]) -> HarmComparison {
@@ -168,7 +168,7 @@ pub(super) fn harm_changes(old: &Run, new: &[&Run]) -> HarmComparison {
     let unchecked = unchecked.into_iter().map(|((arm, check), kinds)| {
         let checks = number_of(kinds.len(), "check");
         let words = format!("{arm}: {checks} of {} not looked at again ({})", check.subject(), shown(&kinds));
-        Unchecked { words, is_cell: matches!(check, Check::Passes | Check::Counts) }
+        UncheckedArm { words, is_cell: matches!(check, Check::Passes | Check::Counts) }
     });
     let both = before.into_iter().filter_map(|(key, old)| Some((*after.get(&key)?, key, old)));
     let both: Vec<_> = both.collect();

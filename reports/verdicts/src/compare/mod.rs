@@ -21,7 +21,7 @@ pub use counts::CountChange;
 use counts::{CountTally, counts};
 pub use gate::Gate;
 pub use harm::HarmChange;
-use harm::{Unchecked, harm_changes};
+use harm::{UncheckedArm, harm_changes};
 
 use crate::claims::{ClaimResult, ClaimStatus};
 pub use crate::measure::machine_differences;
@@ -33,7 +33,7 @@ pub const ALPHA: f64 = 1.0 - LEVEL;
 
 /// The changes from an old run to new ones.
 #[derive(Clone, Debug, Serialize)]
-pub struct Compared {
+pub struct RunComparison {
     /// The old run.
     pub old: RunName,
     /// The new runs; their epochs count as one run's.
@@ -53,7 +53,7 @@ pub struct Compared {
     /// How many kinds of harm both sides looked for.
     pub harms_compared: usize,
     /// What only the old run checked, by arm and kind of check.
-    pub unchecked: Vec<Unchecked>,
+    pub unchecked: Vec<UncheckedArm>,
     /// Cells with other shares of failed passes.
     pub failures: Vec<FailureChange>,
     /// Claims whose status changed.
@@ -207,7 +207,7 @@ impl ClaimChange {
     }
 }
 
-impl Compared {
+impl RunComparison {
     /// Cells with this verdict.
     pub fn with(&self, verdict: Verdict) -> impl Iterator<Item = &CellChange> {
         self.cells.iter().filter(move |cell| cell.verdict == verdict)
@@ -236,7 +236,7 @@ pub fn compare(
     new: &[RunEvidence<'_>],
     judged: (&[ClaimResult], &[ClaimResult]),
     allow_mixed: bool,
-) -> Result<Compared, String> {
+) -> Result<RunComparison, String> {
     let Some(first) = new.first() else {
         return Err("no new run was given".to_owned());
     };
@@ -316,7 +316,7 @@ pub fn compare(
     }
     let (counts, counts_compared) = counts(old.run, &runs(new));
     let harm = harm_changes(old.run, &runs(new));
-    Ok(Compared {
+    Ok(RunComparison {
         old: RunName::of(old.run),
         new: new.iter().map(|run| RunName::of(run.run)).collect(),
         cells: judge(pairs),

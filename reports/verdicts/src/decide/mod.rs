@@ -21,7 +21,7 @@ pub use rows::{Row, RowEffect, RowRole, RowState, SessionRange};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;
-use verdict::{conclude, fragility, smallest_flip};
+use verdict::{conclude, fragile_flip, smallest_flip};
 
 use crate::measure::MeasureResult;
 pub use crate::measure::{Evidence, check_compatible, check_distinct};
@@ -150,7 +150,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
     rows.extend(facts.map(|fact| listed(evidence, fact, candidate, &policy.baseline)));
     let (verdict, deciding) = conclude(&rows, policy.benefits_needed);
     let flip = smallest_flip(&rows, policy.benefits_needed);
-    let fragile = fragility(&rows, policy.benefits_needed);
+    let fragile = fragile_flip(&rows, policy.benefits_needed);
     let change = fragile.as_ref().filter(|flip| flip.is_stated).or(flip.as_ref());
     let missing = missing(&rows, verdict);
     let conditions: Vec<String> = match verdict {

@@ -11,14 +11,14 @@ pub struct SourceResult {
     pub aspect: String,
     pub says: String,
     pub found: String,
-    pub stands: Stands,
+    pub stands: Standing,
 }
 
 inputs::named! {
     /// Whether a row of a source stands.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Stands, words {
+    pub enum Standing, words {
         /// Conclusion and figure.
         Yes = "stands",
         /// The conclusion is right, its figure is wrong.
@@ -40,20 +40,20 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
             Ok((reading, base, ratio)) => {
                 let found = format!("{} against {}", reading.words, base.words);
                 let stands = match row.measure.is_declared() {
-                    true => Stands::Declared,
+                    true => Standing::Declared,
                     false => stands(row, &reading, &base, ratio),
                 };
                 (stands, found)
             }
-            Err(MeasureResult::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
+            Err(MeasureResult::Missing(gap)) => (Standing::Open, format!("no evidence: {}", gap.what)),
             Err(
                 MeasureResult::NotOffered(why)
                 | MeasureResult::Unknown(why)
                 | MeasureResult::Failed(why)
                 | MeasureResult::Void(why),
-            ) => (Stands::Open, why),
+            ) => (Standing::Open, why),
             // Values are not errors.
-            Err(MeasureResult::Value(reading)) => (Stands::Open, reading.words),
+            Err(MeasureResult::Value(reading)) => (Standing::Open, reading.words),
         };
         SourceResult { aspect: row.aspect.clone(), says: row.says.clone(), found, stands }
     })
@@ -85,7 +85,7 @@ fn compared(
     Ok((reading, base, ratio))
 }
 
-fn stands(row: &SourceRow, candidate: &ArmReading, base: &ArmReading, (low, high): (f64, f64)) -> Stands {
+fn stands(row: &SourceRow, candidate: &ArmReading, base: &ArmReading, (low, high): (f64, f64)) -> Standing {
     let same = row.same_within.max(1.0);
     let found = if low > same {
         Preference::Baseline
@@ -94,16 +94,16 @@ fn stands(row: &SourceRow, candidate: &ArmReading, base: &ArmReading, (low, high
     } else if low >= 1.0 / same && high <= same {
         Preference::Tie
     } else {
-        return Stands::Open;
+        return Standing::Open;
     };
     if found != row.prefers {
-        return Stands::No;
+        return Standing::No;
     }
     let is_inside = |figure: Option<(f64, f64)>, reading: &ArmReading| {
         figure.is_none_or(|(from, to)| from <= reading.low && reading.high <= to)
     };
     match is_inside(row.figure, candidate) && is_inside(row.baseline_figure, base) {
-        true => Stands::Yes,
-        false => Stands::WrongFigure,
+        true => Standing::Yes,
+        false => Standing::WrongFigure,
     }
 }

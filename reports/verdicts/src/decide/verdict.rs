@@ -249,7 +249,7 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
 
 /// The change of one bound by a factor of two, of one measurement by half of its interval, or of a stated parameter that
 /// turns the verdict; the smallest if several do. A stricter bound that leaves a row open does not count as a flip.
-pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
+pub(super) fn fragile_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     if verdict == PolicyVerdict::NotDecided {
         return None;

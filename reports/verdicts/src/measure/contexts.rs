@@ -40,7 +40,7 @@ impl ContextFigure {
     }
 
     /// The value of one session under a policy, and the models that are paid, if any. The error is a price that is missing.
-    fn value<'a>(&'a self, cost: &'a ContextCost) -> Result<(f64, Vec<&'a str>), Unpriced> {
+    fn value<'a>(&'a self, cost: &'a ContextCost) -> Result<(f64, Vec<&'a str>), MissingPrice> {
         if self.figure != DOLLARS {
             // A parsed policy names known figures only.
             return Ok((cost.figure(&self.figure).unwrap_or(0) as f64, Vec::new()));
@@ -49,11 +49,11 @@ impl ContextFigure {
         if model != RECORDED {
             let dollars = cost.dollars.get(model);
             let what = || format!("no price for context {} of {}", cost.policy, cost.workload);
-            let dollars = dollars.ok_or_else(|| Unpriced { what: what(), of: None })?;
+            let dollars = dollars.ok_or_else(|| MissingPrice { what: what(), of: None })?;
             return Ok((*dollars, vec![model]));
         }
         let Some(recorded) = &cost.recorded else {
-            return Err(Unpriced { what: format!("no recorded model of {}", cost.workload), of: None });
+            return Err(MissingPrice { what: format!("no recorded model of {}", cost.workload), of: None });
         };
         let named = |model: &String| match model.as_str() {
             "" => "a model without a name".to_owned(),
@@ -62,7 +62,7 @@ impl ContextFigure {
         let unpriced = || recorded.unpriced.iter().map(named).collect::<Vec<_>>().join(" and ");
         let dollars = recorded.dollars.ok_or_else(|| {
             let unpriced = unpriced();
-            Unpriced { what: format!("needs the price of {unpriced}"), of: Some(unpriced) }
+            MissingPrice { what: format!("needs the price of {unpriced}"), of: Some(unpriced) }
         })?;
         Ok((dollars, recorded.models.iter().map(String::as_str).collect()))
     }
@@ -74,7 +74,7 @@ impl ContextFigure {
 }
 
 /// A price that is missing.
-struct Unpriced {
+struct MissingPrice {
     what: String,
     /// The models that the price list lacks, if the recording names them.
     of: Option<String>,
@@ -115,7 +115,7 @@ impl Evidence<'_> {
         });
         match (pooled(readings.collect()), unpriced) {
             (Some(reading), _) => MeasureResult::Value(reading),
-            (None, Some(Unpriced { what, of: Some(of) })) => {
+            (None, Some(MissingPrice { what, of: Some(of) })) => {
                 MeasureResult::Missing(Gap::of_need(&what, &format!("The price list has no row for {of}"), WITH_PRICE))
             }
             (None, Some(found)) if figure.model.as_deref() == Some(RECORDED) => {
@@ -131,7 +131,7 @@ impl Evidence<'_> {
 }
 
 /// The figure of sessions of one run together. The error is a price that is missing.
-fn reading(figure: &ContextFigure, policy: &str, costs: &[&ContextCost]) -> Result<ArmReading, Unpriced> {
+fn reading(figure: &ContextFigure, policy: &str, costs: &[&ContextCost]) -> Result<ArmReading, MissingPrice> {
     let mut value = 0.0;
     let mut models: Vec<&str> = Vec::new();
     for cost in costs {

@@ -2,7 +2,7 @@
 
 use rundir::SAMPLES;
 use serde::Deserialize;
-use stats::{LEVEL, Pooled, SeriesKey, combine, exponent_weights, logs, pool};
+use stats::{LEVEL, PooledEstimate, SeriesKey, combine, exponent_weights, logs, pool};
 
 use super::{ArmReading, Evidence, MeasureResult, pooled, runs_gap};
 use figures::evidence::RunEvidence;
@@ -58,12 +58,12 @@ impl Evidence<'_> {
                 let key = SeriesKey::new(workload, &growth.state, &growth.metric);
                 pooled_time(run, &key, arm)
             });
-            times.collect::<Option<Vec<Pooled>>>()
+            times.collect::<Option<Vec<PooledEstimate>>>()
         });
         let place = format!("{} ({})", growth.metric, growth.state);
         let readings = found.map(|times| {
             let weights = exponent_weights(growth.sizes.0.iter().map(|(size, _)| *size));
-            let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
+            let parts: Vec<(f64, &PooledEstimate)> = weights.into_iter().zip(&times).collect();
             let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
             let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
             let value: f64 = parts.iter().map(|(weight, time)| weight * time.mean).sum();
@@ -111,7 +111,7 @@ impl Sizes {
 }
 
 /// The logarithm of an arm's time in a cell.
-fn pooled_time(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Pooled> {
+fn pooled_time(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<PooledEstimate> {
     pool(&logs(run.table().0.get(key)?.get(arm)?))
 }
 

@@ -1,6 +1,6 @@
 //! Two hosts on one memory.
 
-use rundir::{SAMPLES, Settled};
+use rundir::{SAMPLES, SettledLines};
 use serde::Deserialize;
 
 use super::faults::most_unseen;
@@ -68,7 +68,7 @@ impl Evidence<'_> {
             // A line that one run has lost is lost, whatever the others say.
             HostFigure::LostLines => {
                 let passes = self.runs.iter().flat_map(|run| run.settled(arm));
-                let passes: Vec<Settled> =
+                let passes: Vec<SettledLines> =
                     passes.filter(|(of, _)| *of == workload).map(|(_, settled)| settled).collect();
                 let lost: u64 = passes.iter().map(|settled| settled.lost).sum();
                 let lines: u64 = passes.iter().map(|settled| settled.lines).sum();

@@ -12,7 +12,7 @@ use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::model_files::FileMeasure;
 use super::probes::{Aspect, MACHINE_LOSS, PROPERTIES};
-use super::scores::{Per, QuestionShare, ScoreMeasure, is_less_better, unknown_count};
+use super::scores::{Divisor, QuestionShare, ScoreMeasure, is_less_better, unknown_count};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
@@ -205,8 +205,8 @@ impl Measure {
             },
             Measure::Kept { .. } => "share",
             Measure::Score(score) => match score.per {
-                Per::Question => "per question",
-                Per::ThousandTokens => "per 1,000 tokens",
+                Divisor::Question => "per question",
+                Divisor::ThousandTokens => "per 1,000 tokens",
             },
             Measure::Results { .. } => "tokens",
             Measure::Lag { .. } => "ms",

@@ -81,7 +81,7 @@ pub struct ScoreMeasure {
     pub counts: Vec<String>,
     /// The divisor of the sum.
     #[serde(default)]
-    pub per: Per,
+    pub per: Divisor,
     /// The baseline's workload, if it is another one.
     pub baseline_workload: Option<String>,
     /// The baseline's method, if it is another one.
@@ -110,7 +110,7 @@ impl ScoreMeasure {
     pub(super) fn most(&self) -> f64 {
         let mut counts = self.counts.iter();
         let is_once = |count: &String| OF_QUESTIONS.contains(&count.as_str()) || count == STALE_ANSWERS;
-        match self.per == Per::Question && counts.all(is_once) {
+        match self.per == Divisor::Question && counts.all(is_once) {
             true => self.counts.len() as f64,
             false => f64::INFINITY,
         }
@@ -124,7 +124,7 @@ impl ScoreMeasure {
     /// Whether it is the share of questions that have one count.
     pub(super) fn is_share(&self) -> bool {
         let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
-        self.per == Per::Question && is_one(&self.counts)
+        self.per == Divisor::Question && is_one(&self.counts)
     }
 }
 
@@ -192,7 +192,7 @@ pub struct QuestionShare {
 
 /// The divisor of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub enum Per {
+pub enum Divisor {
     /// Questions or tasks.
     #[default]
     #[serde(rename = "question")]
@@ -257,20 +257,20 @@ impl Evidence<'_> {
             }
             tried += sums.iter().map(|part| part.of).max().filter(|_| !is_void).unwrap_or(0);
             let of = match score.per {
-                Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
-                Per::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
+                Divisor::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
+                Divisor::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
             };
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
                 let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
                 let (figure, how) = match (score.per, tokens.filter(|_| score.is_share())) {
-                    (Per::Question, Some(tokens)) => {
+                    (Divisor::Question, Some(tokens)) => {
                         (format!("{sum} of {of} in {} tokens a question", count(tokens.round() as u64)), name.clone())
                     }
-                    (Per::Question, None) => {
+                    (Divisor::Question, None) => {
                         (format!("{} a question", short(value)), format!("{name}: {} in {of} questions", count(sum)))
                     }
-                    (Per::ThousandTokens, _) => {
+                    (Divisor::ThousandTokens, _) => {
                         (format!("{} per 1,000 tokens", short(value)), format!("{name}: {sum} in {of:.1} thousand"))
                     }
                 };

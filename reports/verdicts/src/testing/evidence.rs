@@ -2,7 +2,7 @@
 #![expect(missing_docs, reason = "for tests; the names say it")]
 
 use rundir::faults::{Audit, CrashPoints, Status};
-use rundir::{MountedModel, Outcome, Probe, Run, Score, SessionContext, Settled};
+use rundir::{MountedModel, Outcome, Probe, Run, Score, SessionContext, SettledLines};
 
 use figures::testing;
 pub use figures::testing::{copy_workload, rename_workload};
@@ -194,7 +194,7 @@ pub fn slow_tail(run: &mut Run, workload: &str, factor: u64) {
 }
 
 /// Changes what two writers left on `sqlite`.
-pub fn settle(run: &mut Run, change: fn(&mut Settled)) {
+pub fn settle(run: &mut Run, change: fn(&mut SettledLines)) {
     let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
     passes.filter_map(|pass| pass.settled.as_mut()).for_each(change);
 }
@@ -262,7 +262,7 @@ pub fn skip(run: &mut Run, workload: &str, arm: &str, reason: &str) {
     section.cells.insert(workload.to_owned(), cells);
     section.arms.push(arm.to_owned());
     for state in planned.states {
-        run.plan.skipped.push(rundir::Skipped {
+        run.plan.skipped.push(rundir::SkippedCell {
             arm: arm.to_owned(),
             workload: workload.to_owned(),
             state,
@@ -386,7 +386,7 @@ pub fn roaming() -> Run {
     run.cells.retain(|cell| cell.arm != "rsync" || cell.workload == "agent/two-writers-few");
     let passes = run.samples.iter_mut();
     for sample in passes.filter(|pass| pass.workload == "agent/two-writers-few") {
-        sample.settled = Some(Settled { lines: 50, on_both: 50, agree: true, ..Settled::default() });
+        sample.settled = Some(SettledLines { lines: 50, on_both: 50, agree: true, ..SettledLines::default() });
     }
     rsync_loses(&mut run, 6);
     for arm in &mut run.plan.arms {
@@ -406,7 +406,8 @@ pub fn roaming() -> Run {
 /// Lets rsync lose so many lines of two writers in each pass.
 pub fn rsync_loses(run: &mut Run, lost: u64) {
     for pass in testing::passes(run, "agent/two-writers-few", "rsync") {
-        pass.settled = Some(Settled { lines: 50, on_both: 50 - lost, lost, agree: true, ..Settled::default() });
+        pass.settled =
+            Some(SettledLines { lines: 50, on_both: 50 - lost, lost, agree: true, ..SettledLines::default() });
     }
 }
 

@@ -29,9 +29,9 @@ impl Document {
 }
 
 /// The names of an enum's variants.
-struct OneOf(&'static [&'static str]);
+struct VariantNames(&'static [&'static str]);
 
-impl Expected for OneOf {
+impl Expected for VariantNames {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.0.iter().map(|name| format!("`{name}`")).collect();
         write!(f, "one of {}, or a table with one of them", names.join(", "))
@@ -158,10 +158,10 @@ impl<'de> Deserializer<'de> for Document {
                 let mut fields = fields.into_iter();
                 match (fields.next(), fields.next()) {
                     (Some((name, content)), None) => (name, Some(content)),
-                    _ => return Err(Mismatch::invalid_value(Unexpected::Map, &OneOf(variants))),
+                    _ => return Err(Mismatch::invalid_value(Unexpected::Map, &VariantNames(variants))),
                 }
             }
-            other => return Err(other.mismatch(&OneOf(variants))),
+            other => return Err(other.mismatch(&VariantNames(variants))),
         };
         visitor.visit_enum(Variant { name, content })
     }

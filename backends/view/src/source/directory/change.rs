@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 
 use super::CONTENT_MAX;
-use crate::source::{Also, FileChange, FileRow};
+use crate::source::{ExtraDirectory, FileChange, FileRow};
 
 /// How the name of a file begins that is not complete yet. Views do not show such files.
 pub(super) const UNFINISHED: &[u8] = b".ctxbench-view-";
@@ -34,7 +34,7 @@ struct Place {
 /// The directory whose files change.
 pub(super) struct Files {
     root: PathBuf,
-    also: Vec<Also>,
+    also: Vec<ExtraDirectory>,
     /// Directories in which names have changed since they were synced.
     unsynced: BTreeSet<PathBuf>,
 }
@@ -53,7 +53,7 @@ fn is_regular(stat: &Stat) -> bool {
 }
 
 impl Files {
-    pub(super) fn new(root: &Path, also: Vec<Also>) -> Self {
+    pub(super) fn new(root: &Path, also: Vec<ExtraDirectory>) -> Self {
         Self { root: root.to_owned(), also, unsynced: BTreeSet::new() }
     }
 

@@ -133,12 +133,12 @@ impl Allowance {
 }
 
 /// A connection that fails when the server states or sends too much.
-pub(super) struct Limited {
+pub(super) struct LimitedConnection {
     stream: Box<dyn Stream>,
     messages: Messages,
 }
 
-impl Limited {
+impl LimitedConnection {
     pub(super) async fn connect(address: &ServerAddress, limits: Limits) -> io::Result<Self> {
         let stream: Box<dyn Stream> = match address {
             ServerAddress::Tcp(host, port) => {
@@ -190,7 +190,7 @@ impl Messages {
     }
 }
 
-impl AsyncRead for Limited {
+impl AsyncRead for LimitedConnection {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = out.filled().len();
@@ -199,7 +199,7 @@ impl AsyncRead for Limited {
     }
 }
 
-impl AsyncWrite for Limited {
+impl AsyncWrite for LimitedConnection {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }

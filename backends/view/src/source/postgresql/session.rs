@@ -15,8 +15,8 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, RowStream, Statement};
 
 use super::super::parameters::numbered;
-use super::super::{BoundStatement, Changed, Parameter, Parameters, Text};
-use super::connection::{Limited, Limits, ServerAddress, addresses};
+use super::super::{BoundStatement, Parameter, Parameters, Text, TransactionResult};
+use super::connection::{LimitedConnection, Limits, ServerAddress, addresses};
 
 /// Roles with which a query could reach files and programs of the server.
 const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
@@ -24,7 +24,7 @@ const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_role
     ('pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'))";
 
 /// A statement that the server knows, with the names of its parameters.
-pub(super) type Prepared = Arc<(Statement, Vec<String>)>;
+pub(super) type PreparedStatement = Arc<(Statement, Vec<String>)>;
 
 /// How many bytes of answers a connection with a channel keeps, until it is notified.
 pub(super) const ANSWERS: usize = 8 << 20;
@@ -43,7 +43,7 @@ pub(super) struct Session {
     pub(super) client: Client,
     address: ServerAddress,
     limits: Limits,
-    prepared: HashMap<String, Prepared>,
+    prepared: HashMap<String, PreparedStatement>,
     pub(super) answers: Answers,
 }
 
@@ -143,9 +143,9 @@ impl ToSql for Value<'_> {
 }
 
 /// The bytes of a column.
-struct Raw(Vec<u8>);
+struct ColumnBytes(Vec<u8>);
 
-impl<'a> FromSql<'a> for Raw {
+impl<'a> FromSql<'a> for ColumnBytes {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         let number = match *kind {
             Type::INT2 => i16::from_sql(kind, raw)?.into(),
@@ -190,10 +190,10 @@ fn explained(limits: &Limits, failure: Failure) -> Failure {
 async fn connect(
     config: &Config,
     limits: &Limits,
-) -> Result<(Client, Connection<Limited, NoTlsStream>, ServerAddress), Failure> {
+) -> Result<(Client, Connection<LimitedConnection, NoTlsStream>, ServerAddress), Failure> {
     let mut failure = Failure::Unreachable(io::Error::other("the URL names no host"));
     for address in addresses(config) {
-        failure = match Limited::connect(&address, limits.clone()).await {
+        failure = match LimitedConnection::connect(&address, limits.clone()).await {
             Ok(stream) => match config.connect_raw(stream, NoTls).await {
                 Ok((client, connection)) => return Ok((client, connection, address)),
                 Err(error) => error.into(),
@@ -212,7 +212,7 @@ impl Session {
 
     /// Has the server stop the running query.
     pub(super) async fn cancel(&self) -> Result<(), Failure> {
-        let stream = Limited::connect(&self.address, Limits::default()).await;
+        let stream = LimitedConnection::connect(&self.address, Limits::default()).await;
         let stream = stream.map_err(Failure::Unreachable)?;
         let token = self.client.cancel_token();
         Ok(token.cancel_query_raw(stream, NoTls).await?)
@@ -259,7 +259,7 @@ impl Session {
         Ok(Self { client, address, limits, prepared: HashMap::new(), answers: Answers::default() })
     }
 
-    pub(super) async fn prepare(&mut self, sql: &str) -> Result<Prepared, Failure> {
+    pub(super) async fn prepare(&mut self, sql: &str) -> Result<PreparedStatement, Failure> {
         if let Some(prepared) = self.prepared.get(sql) {
             return Ok(Arc::clone(prepared));
         }
@@ -273,7 +273,7 @@ impl Session {
     }
 
     /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-    pub(super) async fn run_all(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed, Failure> {
+    pub(super) async fn run_all(&mut self, statements: &[BoundStatement<'_>]) -> Result<TransactionResult, Failure> {
         let mut prepared = Vec::new();
         for (sql, _) in statements {
             prepared.push(self.prepare(sql).await?);
@@ -301,7 +301,7 @@ impl Session {
         let ended = self.client.batch_execute(end).await;
         ran?;
         ended?;
-        Ok(Changed { rows: fewest as usize, key })
+        Ok(TransactionResult { rows: fewest as usize, key })
     }
 
     /// Sends a query within a transaction, without waiting for each answer.
@@ -348,7 +348,7 @@ async fn read_rows(
         if is_done {
             continue;
         }
-        let text = |at: usize| row.try_get::<_, Option<Raw>>(at);
+        let text = |at: usize| row.try_get::<_, Option<ColumnBytes>>(at);
         let values = (0..row.len()).map(text);
         let values = values.map(|value| value.map(|raw| raw.map(|raw| raw.0)));
         is_done = each(values.collect::<Result<_, _>>()?).is_break();

@@ -16,7 +16,7 @@ use crate::system;
 
 /// The calls of one task.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct TaskCalls {
     /// Their service times, in nanoseconds.
     pub(super) took: Vec<u64>,
     /// The texts of calls and results, as a model writes and reads them.
@@ -32,7 +32,7 @@ pub(super) struct TaskConsole<'a, C> {
     pub(super) watchdog: &'a Watchdog,
     pub(super) root: &'a Path,
     pub(super) tools: Option<&'a mut dyn DomainTools>,
-    pub(super) made: Made,
+    pub(super) made: TaskCalls,
     /// Why the tools do not answer, if they do not.
     pub(super) failed: Option<String>,
 }

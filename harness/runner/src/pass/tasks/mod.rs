@@ -21,11 +21,11 @@ use workloads::tasks::command::TaskProgram;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
 
-use super::calls::{PREPARE_LIMIT, Passed, Replay, TimesByKind};
+use super::calls::{PREPARE_LIMIT, PassResult, Replay, TimesByKind};
 use super::driver::{Driver, Rules};
 use super::workspaces::{Steps, Workspaces, failure};
 use crate::clock::Clock;
-use console::{Made, TaskConsole};
+use console::{TaskCalls, TaskConsole};
 use copies::Copies;
 use source::{Writer, writer};
 
@@ -128,7 +128,7 @@ impl Counts {
     }
 
     /// Counts the calls of a task and their texts.
-    fn calls(&mut self, made: &Made) {
+    fn calls(&mut self, made: &TaskCalls) {
         self.add(ScoreName::Calls, made.took.len() as u64);
         for (call, result) in &made.texts {
             self.add(ScoreName::CallTokens, tokens::count(call));
@@ -169,11 +169,11 @@ impl TaskDriver {
                 watchdog,
                 root: &root,
                 tools: workspaces.first.domain_tools(),
-                made: Made::default(),
+                made: TaskCalls::default(),
                 failed: None,
             };
             let changed = task_pass.before(question, &mut console, pass.call_timeout);
-            console.made = Made::default();
+            console.made = TaskCalls::default();
             let answer = match &changed {
                 Ok(()) => perform(&question.asks, task_pass.form, &mut console),
                 Err(_) => Err(String::new()),
@@ -205,7 +205,7 @@ impl TaskDriver {
                     watchdog,
                     root: &root,
                     tools: None,
-                    made: Made::default(),
+                    made: TaskCalls::default(),
                     failed: None,
                 };
                 (outcome, reason) = task_pass.ask_programs(question, &mut console);
@@ -257,7 +257,7 @@ impl<C: Clock> Driver<C> for TaskDriver {
     }
 }
 
-fn note_calls(made: &Made, outcome: Outcome, times: &mut TimesByKind, passed: &mut Passed) {
+fn note_calls(made: &TaskCalls, outcome: Outcome, times: &mut TimesByKind, passed: &mut PassResult) {
     *passed.sample.outcomes.entry(outcome).or_default() += made.took.len() as u64;
     passed.sample.waited_ns += made.took.iter().sum::<u64>();
     passed.sample.cpu.client_ns += made.cpu.as_nanos() as u64;

@@ -12,7 +12,7 @@ use workloads::definition::CacheState;
 
 use super::*;
 use crate::interrupt::Interrupt;
-use crate::pass::{Counting, Expectations, Pass};
+use crate::pass::{CounterUse, Expectations, Pass};
 use crate::supervise::supervise;
 use crate::testing::workspace_config;
 
@@ -22,12 +22,12 @@ fn tasks(workload: &str) -> Tasks {
 }
 
 /// Two passes over one workspace, so that the second one begins with what the first one left. The second one is returned.
-fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
+fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> PassResult {
     passed_on(backend, tasks, true)
 }
 
 /// The same on a machine that has what the programs beside plain files need, or has not.
-fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> Passed {
+fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> PassResult {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
     let result = supervise(&Interrupt::never(), move |watchdog| {
@@ -46,7 +46,7 @@ fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> Pas
                 has_bucket: false,
                 state: CacheState::Hot,
                 slowed_percent: 0,
-                counting: Counting::Never,
+                counting: CounterUse::Never,
                 proves_state: false,
                 reads_back: true,
                 call_timeout: Duration::from_secs(10),
@@ -66,7 +66,7 @@ fn named(name: &str) -> Box<dyn Backend> {
     Registry::default().find(name).unwrap()
 }
 
-fn score(passed: &Passed, name: &str) -> (u64, u64) {
+fn score(passed: &PassResult, name: &str) -> (u64, u64) {
     let score = passed.sample.scores[METHOD][name];
     (score.sum, score.of)
 }
@@ -101,7 +101,7 @@ fn copies_and_sql_tools_answer_every_question() {
 
 #[test]
 fn programs_beside_plain_files_answer_each_question_of_a_controller_and_are_counted() {
-    let tokens = |passed: &Passed, method: &str| {
+    let tokens = |passed: &PassResult, method: &str| {
         let scores = &passed.sample.scores[method];
         ["definition-tokens", "call-tokens", "result-tokens"].map(|name| scores[name].sum)
     };
@@ -161,11 +161,11 @@ fn the_definitions_are_counted_once_a_task() {
 }
 
 /// SQL tools whose second answer and later ones name other values.
-struct Lying(Box<dyn Backend>);
+struct LyingBackend(Box<dyn Backend>);
 
 struct LyingWorkspace(Box<dyn Workspace>, u32);
 
-impl Backend for Lying {
+impl Backend for LyingBackend {
     fn describe(&self) -> Description {
         self.0.describe()
     }
@@ -221,7 +221,7 @@ impl DomainTools for LyingWorkspace {
 
 #[test]
 fn a_wrong_answer_is_wrong_data() {
-    let passed = passed(Box::new(Lying(named("tools-sql"))), tasks("agent/inbox-log"));
+    let passed = passed(Box::new(LyingBackend(named("tools-sql"))), tasks("agent/inbox-log"));
     let (outcome, reason) = passed.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("expected"), "{reason}");

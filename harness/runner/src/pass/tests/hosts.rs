@@ -3,24 +3,24 @@
 use std::path::PathBuf;
 
 use arms::backend::{Description, Unavailable, Versions, WorkspaceConfig};
-use rundir::Settled;
+use rundir::SettledLines;
 
 use super::*;
 
 /// A backend with one directory for each of two hosts, whose syncs can copy files between them.
-struct Split {
+struct TwoHostBackend {
     /// Called with both roots when the second host is synced.
     exchange: fn(&Path, &Path),
 }
 
 /// One host of two.
-struct Half {
+struct HostWorkspace {
     dir: PathBuf,
     root: PathBuf,
     exchange: fn(&Path, &Path),
 }
 
-impl Backend for Split {
+impl Backend for TwoHostBackend {
     fn describe(&self) -> Description {
         direct().describe()
     }
@@ -32,17 +32,17 @@ impl Backend for Split {
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let root = config.dir.join("first");
         std::fs::create_dir(&root)?;
-        Ok(Box::new(Half { dir: config.dir.clone(), root, exchange: self.exchange }))
+        Ok(Box::new(HostWorkspace { dir: config.dir.clone(), root, exchange: self.exchange }))
     }
 }
 
-impl Workspace for Half {
+impl Workspace for HostWorkspace {
     fn root(&self) -> &Path {
         &self.root
     }
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        Ok(Some(Box::new(Half { dir: self.dir.clone(), root: beside.to_owned(), exchange: self.exchange })))
+        Ok(Some(Box::new(HostWorkspace { dir: self.dir.clone(), root: beside.to_owned(), exchange: self.exchange })))
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -53,19 +53,19 @@ impl Workspace for Half {
     }
 }
 
-fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: u64) -> Passed {
-    let made = Made {
-        backend: Arc::new(Split { exchange }),
+fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: u64) -> PassResult {
+    let made = PassInput {
+        backend: Arc::new(TwoHostBackend { exchange }),
         timeout: Duration::from_millis(timeout_ms),
-        ..Made::of(script, times)
+        ..PassInput::of(script, times)
     };
     made.passed()
 }
 
 /// As [`passed`], where both hosts have one directory.
-fn shared(script: Script, times: &[u64]) -> Passed {
+fn shared(script: Script, times: &[u64]) -> PassResult {
     let backend = BrokenBackend { is_shared: true, ..BrokenBackend::default() };
-    let made = Made { backend: Arc::new(backend), ..Made::of(script, times) };
+    let made = PassInput { backend: Arc::new(backend), ..PassInput::of(script, times) };
     made.passed()
 }
 
@@ -120,7 +120,7 @@ fn one_directory_loses_no_line_of_two_hosts() {
     let found = shared(writers(), &[10, 20, 30, 40]);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     assert_eq!(found.sample.calls["edit"].count, 4);
-    let expected = Settled { lines: 4, on_both: 4, agree: true, ..Settled::default() };
+    let expected = SettledLines { lines: 4, on_both: 4, agree: true, ..SettledLines::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 
@@ -130,7 +130,7 @@ fn a_host_that_replaces_the_file_loses_the_lines_of_the_other() {
         |first, second| drop(std::fs::copy(second.join("shared.md"), first.join("shared.md")));
     let found = split(replace, writers(), &[1; 4], 10_000);
     assert!(found.worst_outcome.is_none(), "a loss is a count: {:?}", found.worst_outcome);
-    let expected = Settled { lines: 4, on_both: 2, lost: 2, agree: true, ..Settled::default() };
+    let expected = SettledLines { lines: 4, on_both: 2, lost: 2, agree: true, ..SettledLines::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 
@@ -143,8 +143,14 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
             std::fs::copy(second.join("shared.md"), first.join("shared.md")).unwrap();
         }
     };
-    let expected =
-        Settled { lines: 4, on_both: 2, only_in_copies: 2, conflict_copies: 1, agree: true, ..Settled::default() };
+    let expected = SettledLines {
+        lines: 4,
+        on_both: 2,
+        only_in_copies: 2,
+        conflict_copies: 1,
+        agree: true,
+        ..SettledLines::default()
+    };
     let found = split(keep, writers(), &[1; 4], 10_000);
     assert_eq!(found.sample.settled, Some(expected), "{:?}", found.worst_outcome);
 }
@@ -153,7 +159,7 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
 fn a_pass_reports_hosts_that_never_agree() {
     let found = split(|_, _| {}, writers(), &[1; 4], 2000);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
-    let expected = Settled { lines: 4, on_one: 4, ..Settled::default() };
+    let expected = SettledLines { lines: 4, on_one: 4, ..SettledLines::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 

@@ -18,7 +18,7 @@ use workloads::path::WorkspacePath;
 use workloads::script::{CallKind, FileOp};
 
 use super::*;
-use crate::clock::Scripted;
+use crate::clock::ScriptedClock;
 use crate::interrupt::Interrupt;
 use crate::supervise::supervise;
 use crate::testing::{
@@ -26,7 +26,7 @@ use crate::testing::{
 };
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
-struct Made {
+struct PassInput {
     backend: Arc<dyn Backend>,
     script: Script,
     state: CacheState,
@@ -41,7 +41,7 @@ struct Made {
     tamper: fn(&Path),
 }
 
-impl Made {
+impl PassInput {
     /// A pass whose calls take `times`, in nanoseconds. The clock's time between calls does not count.
     fn of(script: Script, times: &[u64]) -> Self {
         // Each call reads the clock twice.
@@ -60,12 +60,12 @@ impl Made {
         }
     }
 
-    fn passed(self) -> Passed {
-        let clock = Scripted::new(self.steps.clone());
+    fn passed(self) -> PassResult {
+        let clock = ScriptedClock::new(self.steps.clone());
         self.passed_by(clock)
     }
 
-    fn passed_by(self, clock: impl Clock + Send + 'static) -> Passed {
+    fn passed_by(self, clock: impl Clock + Send + 'static) -> PassResult {
         let dir = tempfile::tempdir().unwrap();
         let config = workspace_config(dir.path());
         let passed = supervise(&Interrupt::never(), move |watchdog| {
@@ -86,8 +86,8 @@ impl Made {
                 state: self.state,
                 slowed_percent: self.slowed_percent,
                 counting: match self.is_counted {
-                    true => Counting::Now,
-                    false => Counting::Never,
+                    true => CounterUse::Now,
+                    false => CounterUse::Never,
                 },
                 proves_state: true,
                 reads_back: self.reads_back,
@@ -101,8 +101,8 @@ impl Made {
 }
 
 /// Runs a script over a plain directory; its calls take `times`, in nanoseconds.
-fn passed(script: Script, times: &[u64]) -> Passed {
-    Made::of(script, times).passed()
+fn passed(script: Script, times: &[u64]) -> PassResult {
+    PassInput::of(script, times).passed()
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn files_that_no_call_changes_are_read_back_once() {
     assert!(!once(changing));
 }
 
-fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
+fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> PassResult {
     let backend = BrokenBackend { exit_reason, ..BrokenBackend::default() };
-    let made = Made { backend: Arc::new(backend), tamper, ..Made::of(two_reads(), &[100, 200]) };
+    let made = PassInput { backend: Arc::new(backend), tamper, ..PassInput::of(two_reads(), &[100, 200]) };
     made.passed()
 }
 
@@ -176,7 +176,7 @@ fn a_pass_with_read_back_checks_files_that_no_call_touches() {
     let worst_outcome = |reads_back| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-        let made = Made { tamper: spoil, reads_back, ..Made::of(script, &[100]) };
+        let made = PassInput { tamper: spoil, reads_back, ..PassInput::of(script, &[100]) };
         made.passed().worst_outcome
     };
     let (outcome, reason) = worst_outcome(true).unwrap();
@@ -193,7 +193,7 @@ fn a_pass_does_not_read_guessed_content_back() {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
         let backend = BrokenBackend { guesses_content, ..BrokenBackend::default() };
-        let made = Made { backend: Arc::new(backend), tamper, ..Made::of(script, &[100]) };
+        let made = PassInput { backend: Arc::new(backend), tamper, ..PassInput::of(script, &[100]) };
         made.passed().worst_outcome.map(|(outcome, _)| outcome)
     };
     assert_eq!(worst_outcome(spoil, false), Some(Outcome::WrongData));
@@ -233,7 +233,7 @@ fn an_expected_failure_counts_as_waiting_but_has_no_latency() {
 
 #[test]
 fn a_call_that_ends_too_late_is_a_timeout() {
-    let made = Made { timeout: Duration::from_secs(60), ..Made::of(two_reads(), &[120_000_000_000, 100]) };
+    let made = PassInput { timeout: Duration::from_secs(60), ..PassInput::of(two_reads(), &[120_000_000_000, 100]) };
     let found = made.passed();
     assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
     let (outcome, reason) = found.worst_outcome.unwrap();
@@ -244,8 +244,8 @@ fn a_call_that_ends_too_late_is_a_timeout() {
 #[test]
 fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
     /// Sleeps at each reading that ends a call.
-    struct Slow(std::cell::Cell<u64>, Instant, Duration);
-    impl Clock for Slow {
+    struct SlowClock(std::cell::Cell<u64>, Instant, Duration);
+    impl Clock for SlowClock {
         fn now_ns(&self) -> u64 {
             self.0.set(self.0.get() + 1);
             if self.0.get().is_multiple_of(2) {
@@ -260,8 +260,8 @@ fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
     }
     let outcomes = |sleep: Duration| {
         // Twelve calls take four times as long as one call may.
-        let made = Made { timeout: 3 * sleep, ..Made::of(script.clone(), &[]) };
-        made.passed_by(Slow(std::cell::Cell::new(0), Instant::now(), sleep)).sample.outcomes
+        let made = PassInput { timeout: 3 * sleep, ..PassInput::of(script.clone(), &[]) };
+        made.passed_by(SlowClock(std::cell::Cell::new(0), Instant::now(), sleep)).sample.outcomes
     };
     // A busy machine may stop this process for longer than a call may take.
     let all = BTreeMap::from([(Outcome::Ok, 12)]);
@@ -271,7 +271,7 @@ fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
 
 #[test]
 fn a_pass_keeps_its_worst_failure() {
-    let mut found = Passed::default();
+    let mut found = PassResult::default();
     found.note(Outcome::Errno, "first".to_owned());
     found.note(Outcome::WrongData, "second".to_owned());
     found.note(Outcome::WrongData, "third".to_owned());
@@ -321,7 +321,7 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
 fn an_uncounted_pass_reads_no_daemon_counters() {
     let counts = Arc::new(Mutex::new(Vec::new()));
     let backend = BrokenBackend { counts: Some(Arc::clone(&counts)), ..BrokenBackend::default() };
-    let made = Made { backend: Arc::new(backend), is_counted: false, ..Made::of(two_reads(), &[1, 1]) };
+    let made = PassInput { backend: Arc::new(backend), is_counted: false, ..PassInput::of(two_reads(), &[1, 1]) };
     // An empty list of counts panics when the counters are read.
     let found = made.passed();
     assert_eq!((found.worst_outcome, found.counted), (None, None));
@@ -336,7 +336,7 @@ fn requests_between_the_timed_calls_are_not_counted() {
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     script.meanwhile(vec![FileOp::Read(path("b"))]);
     script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
-    let made = Made { backend: Arc::new(backend), ..Made::of(script, &[1, 1, 1]) };
+    let made = PassInput { backend: Arc::new(backend), ..PassInput::of(script, &[1, 1, 1]) };
     let found = made.passed();
     assert_eq!(found.worst_outcome, None);
     let daemon = found.counted.unwrap().daemon.unwrap();
@@ -349,8 +349,11 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
     let mut script = two_files();
     script.call(CallKind::Stat, vec![FileOp::Stat(path("a"))]);
     script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
-    let made =
-        |slowed_percent, steps: &[u64]| Made { slowed_percent, steps: steps.to_vec(), ..Made::of(script.clone(), &[]) };
+    let made = |slowed_percent, steps: &[u64]| PassInput {
+        slowed_percent,
+        steps: steps.to_vec(),
+        ..PassInput::of(script.clone(), &[])
+    };
     let straight = made(0, &[7, 1000, 7, 500]).passed();
     assert_eq!(straight.sample.makespan_ns, 1500);
     // 1000 ns and 100 more, after three readings. 500 ns and 50 more, which one reading exceeds.
@@ -365,8 +368,8 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
 #[test]
 fn an_interrupted_pass_is_marked_and_not_read_back() {
     /// Sets the flag at its third reading, in the second call.
-    struct Interrupting(Arc<AtomicBool>, std::cell::Cell<u32>);
-    impl Clock for Interrupting {
+    struct InterruptingClock(Arc<AtomicBool>, std::cell::Cell<u32>);
+    impl Clock for InterruptingClock {
         fn now_ns(&self) -> u64 {
             self.1.set(self.1.get() + 1);
             self.0.store(self.1.get() >= 3, Ordering::Relaxed);
@@ -376,13 +379,13 @@ fn an_interrupted_pass_is_marked_and_not_read_back() {
     let mut script = two_reads();
     script.call_after(1, CallKind::Stat, vec![FileOp::Stat(path("a"))]);
     let flag = Arc::new(AtomicBool::new(false));
-    let made = Made {
+    let made = PassInput {
         interrupt: Interrupt::of(Arc::clone(&flag)),
         // An interrupted pass does not read this file back.
         tamper: |root| std::fs::write(root.join("c"), "not of the script").unwrap(),
-        ..Made::of(script, &[])
+        ..PassInput::of(script, &[])
     };
-    let found = made.passed_by(Interrupting(flag, std::cell::Cell::new(0)));
+    let found = made.passed_by(InterruptingClock(flag, std::cell::Cell::new(0)));
     assert!(found.interrupted);
     assert_eq!(found.worst_outcome, None);
     // The call after the pause is in the next stretch, which is not made.
@@ -420,7 +423,7 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
 
 #[test]
 fn an_unproved_cache_state_is_an_infra_failure() {
-    let made = Made { state: CacheState::Cold, ..Made::of(two_reads(), &[1, 1]) };
+    let made = PassInput { state: CacheState::Cold, ..PassInput::of(two_reads(), &[1, 1]) };
     // The files have just been written, so no read reaches the disk.
     let (outcome, reason) = made.passed().worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Infra);

@@ -8,14 +8,14 @@ mod world;
 use servers::RequestFault;
 use workloads::fault::S3Fault;
 
-use super::super::bed::{Injected, TestBed};
+use super::super::bed::{StepResult, TestBed};
 use world::BucketWorld;
 
 /// Bytes of a file whose content is an object of its own: a poll does not bring it, only a read does.
 const BLOB: usize = 70_000;
 
 /// Runs the scenario of one S3 fault, and checks which keys the mounts wrote.
-pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
+pub fn run(bed: &mut TestBed, fault: S3Fault) -> StepResult {
     if matches!(fault, S3Fault::Outage { .. }) {
         outage::lengthen_limits(bed);
     }

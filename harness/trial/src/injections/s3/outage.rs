@@ -10,7 +10,7 @@ use servers::{Operation, RequestFault, Rule};
 use workloads::fault::OutageCause;
 
 use super::super::super::agent::{FileSeries, Job};
-use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
+use super::super::super::bed::{ScenarioError, StepResult, TestBed, infra};
 use super::world::{BucketWorld, memory_peak, names, read, recover, sync, watch_memory, whole, write};
 use super::{BLOB, refusal};
 
@@ -66,7 +66,7 @@ pub fn lengthen_limits(bed: &mut TestBed) {
 }
 
 /// An outage that begins after the records are synced, and ends by itself.
-pub fn outage(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64, files: u64) -> Injected {
+pub fn outage(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64, files: u64) -> StepResult {
     bed.open_and_fill()?;
     let old = FileSeries::new("old", 4, 100);
     write(bed, &old)?;
@@ -180,7 +180,7 @@ fn describe(cause: OutageCause) -> (String, Option<RequestFault>, Option<&'stati
 }
 
 /// Begins an outage, and describes it.
-fn begin(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64) -> Injected {
+fn begin(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64) -> StepResult {
     let (what, fault, deviation) = describe(cause);
     match fault {
         Some(fault) => world.set(vec![Rule::always(fault)]),
@@ -201,7 +201,7 @@ fn begin(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds
     Ok(())
 }
 
-fn end(world: &mut BucketWorld, cause: OutageCause) -> Injected {
+fn end(world: &mut BucketWorld, cause: OutageCause) -> StepResult {
     match cause {
         OutageCause::ServerKilled => world.start_server(false),
         OutageCause::Partition => world.partition(false),
@@ -213,7 +213,7 @@ fn end(world: &mut BucketWorld, cause: OutageCause) -> Injected {
 }
 
 /// Measures how long a call that waits for the server takes to end after SIGINT.
-fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> Injected {
+fn interrupt(bed: &mut TestBed, fact: &str, job: &Job) -> StepResult {
     bed.begin(bed.root(), job)?;
     let tick = Duration::from_millis(10);
     let mut in_call = Duration::ZERO;
@@ -262,7 +262,7 @@ fn weigh(bed: &mut TestBed, before: Option<u64>) {
 }
 
 /// Checks for conflicts. Only this mount writes, so any conflict is a false one.
-pub fn no_conflict(bed: &mut TestBed) -> Injected {
+pub fn no_conflict(bed: &mut TestBed) -> StepResult {
     let mut conflicts = names(bed, bed.root())?;
     conflicts.retain(|name| name.contains(".conflict-"));
     if !conflicts.is_empty() {
@@ -272,7 +272,7 @@ pub fn no_conflict(bed: &mut TestBed) -> Injected {
 }
 
 /// Audits the records on this mount and on a new machine, which must also have the series.
-pub fn afterwards(bed: &mut TestBed, world: &BucketWorld, series: &[FileSeries]) -> Injected {
+pub fn afterwards(bed: &mut TestBed, world: &BucketWorld, series: &[FileSeries]) -> StepResult {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     // New changes, so that the sync has something to upload.
     bed.fill_again()?;
@@ -281,7 +281,7 @@ pub fn afterwards(bed: &mut TestBed, world: &BucketWorld, series: &[FileSeries])
 }
 
 /// Checks that a new machine, which the test bed is now, has the series.
-pub fn on_new_machine(bed: &mut TestBed, series: &[FileSeries]) -> Injected {
+pub fn on_new_machine(bed: &mut TestBed, series: &[FileSeries]) -> StepResult {
     for series in series {
         if let Err(ScenarioError::Infra(reason)) = read(bed, series) {
             bed.breach(format!("on a new machine, of the files {}: {reason}", series.name));
@@ -291,7 +291,7 @@ pub fn on_new_machine(bed: &mut TestBed, series: &[FileSeries]) -> Injected {
 }
 
 /// Cuts the connections while `ctxbench s3 sync` uploads a commit. Another host must see all of its changes or none.
-pub fn partition_in_sync(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
+pub fn partition_in_sync(bed: &mut TestBed, world: &mut BucketWorld) -> StepResult {
     bed.open_and_fill()?;
     let old = FileSeries::new("old", 20, 100);
     write(bed, &old)?;
@@ -338,7 +338,7 @@ struct Batch {
 impl Batch {
     /// Lists the directory for a while. A part of the batch must not be visible. One listing takes several calls,
     /// between which a commit may arrive, so only a part that two listings show is a breach.
-    fn observe(&self, bed: &mut TestBed, time: Duration) -> Injected {
+    fn observe(&self, bed: &mut TestBed, time: Duration) -> StepResult {
         let mut before = None;
         let tick = Duration::from_millis(50);
         let is_seen = bed.wait_until(time, tick, |bed| {
@@ -363,7 +363,7 @@ impl Batch {
 
 /// The server restarts with an empty bucket. The cache may hold the only copy of the files. The mount must stop uploading
 /// and say what to do, and that must help.
-pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
+pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> StepResult {
     bed.open_and_fill()?;
     let mine = FileSeries::new("mine", 20, BYTES);
     write(bed, &mine)?;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rundir::faults::{Fact, Return, SeenKind};
-use servers::{Operation, RequestFault, Rule, When};
-use workloads::fault::{BadAnswer, Flaky};
+use rundir::faults::{AgentEventKind, Fact, Return};
+use servers::{Operation, RequestFault, Rule, RuleFrequency};
+use workloads::fault::{BadAnswer, FailurePattern};
 
 use super::super::super::agent::{FileSeries, Job};
-use super::super::super::bed::{Injected, TestBed, infra};
+use super::super::super::bed::{StepResult, TestBed, infra};
 use super::outage::{afterwards, no_conflict, on_new_machine};
 use super::world::{BucketWorld, names, recover, sync, whole, write};
 use super::{BLOB, refusal};
@@ -26,22 +26,22 @@ const BLOBS: &str = "/.ctx/blob/";
 const COMMITS: &str = "/.ctx/log/";
 
 /// Some requests fail while the agent process works. Nothing may happen twice.
-pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: Flaky) -> Injected {
-    let each = |nth: u64| When::Bursts { length: 1, every: nth };
+pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: FailurePattern) -> StepResult {
+    let each = |nth: u64| RuleFrequency::Bursts { length: 1, every: nth };
     let (rule, what) = match how {
-        Flaky::SlowDownBursts { length, every } => (
-            Rule::always(refusal(503, "SlowDown")).of(&ALL).when(When::Bursts { length, every }),
+        FailurePattern::SlowDownBursts { length, every } => (
+            Rule::always(refusal(503, "SlowDown")).of(&ALL).when(RuleFrequency::Bursts { length, every }),
             format!("{length} of every {every} requests in a row were answered 503 SlowDown"),
         ),
-        Flaky::InternalErrors { nth } => (
+        FailurePattern::InternalErrors { nth } => (
             Rule::always(refusal(500, "InternalError")).of(&ALL).when(each(nth)),
             format!("every {nth}th request was answered 500 InternalError"),
         ),
-        Flaky::LostAnswers { nth } => (
+        FailurePattern::LostAnswers { nth } => (
             Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).when(each(nth)),
             format!("every {nth}th upload was done, and its answer lost"),
         ),
-        Flaky::Resets { nth } => (
+        FailurePattern::Resets { nth } => (
             Rule::always(RequestFault::Reset).of(&ALL).when(each(nth)),
             format!("every {nth}th connection was reset before the server saw the request"),
         ),
@@ -73,14 +73,14 @@ pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: Flaky) -> Injected
 }
 
 /// Every exchange takes longer. No call may fail.
-pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> Injected {
+pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> StepResult {
     bed.open_and_fill()?;
     let there = FileSeries::new("there", 10, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![Rule::always(RequestFault::Delay { ms: rtt_ms })]);
     bed.injected(format!("every exchange with the server took {rtt_ms} ms longer"));
     bed.label("simulated by a proxy, by exchange and not by packet");
-    let milliseconds = |bed: &mut TestBed, name: &str, job: Job| -> Injected {
+    let milliseconds = |bed: &mut TestBed, name: &str, job: Job| -> StepResult {
         let started = Instant::now();
         bed.perform(bed.root(), &job)?;
         bed.fact(name, Fact::Number(started.elapsed().as_secs_f64() * 1e3));
@@ -107,7 +107,7 @@ pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> Injected
 
 /// Fetched content is damaged, first once and then every time; then fetched commits are. The agent process may see an
 /// error, but no wrong bytes.
-pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) -> Injected {
+pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) -> StepResult {
     let (fault, what) = match how {
         BadAnswer::Reset => (RequestFault::ResetInBody, "the connection was reset in the middle of the body"),
         BadAnswer::Cut => (RequestFault::CutBody, "the body ended in its middle, whatever Content-Length said"),
@@ -121,27 +121,27 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) ->
     world.others_write(bed, &large)?;
     bed.injected(format!("{what}: of the first answer to GET of content, then of all, and then of all commits"));
     bed.label("simulated by a proxy");
-    let bad = |below: &str, when: When| {
+    let bad = |below: &str, when: RuleFrequency| {
         let rule = Rule::always(fault.clone()).of(&[Operation::Get]);
         vec![rule.below(below).when(when)]
     };
     let mut errors = 0;
     let mut hits = 0;
-    for (when, number) in [(When::First(1), 0), (When::Always, 1)] {
+    for (when, number) in [(RuleFrequency::First(1), 0), (RuleFrequency::Always, 1)] {
         for series in [&small, &large] {
             world.set(bad(BLOBS, when));
             let one = Job::ReadSeries(series.part(number, 1));
             let failed = !bed.succeeds(bed.root(), &one)?;
             errors += u64::from(failed);
             hits += world.hits();
-            if failed && matches!(when, When::First(_)) {
+            if failed && matches!(when, RuleFrequency::First(_)) {
                 bed.count("one_bad_answer_is_an_error", 1);
             }
         }
     }
     let late = FileSeries::new("late", 4, 2000);
     let there = world.elsewhere(bed)?;
-    world.set(bad(COMMITS, When::Always));
+    world.set(bad(COMMITS, RuleFrequency::Always));
     whole(bed, &there, &Job::WriteSeries(late.clone()))?;
     sync(bed, there)?;
     // Some polls.
@@ -164,14 +164,14 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) ->
     }
     bed.recovered(Return::ByItself, began.elapsed(), None);
     let mut seen = bed.outcome.seen.iter();
-    if seen.any(|seen| seen.what == SeenKind::WrongBytes) {
+    if seen.any(|seen| seen.what == AgentEventKind::WrongBytes) {
         bed.breach("wrong bytes were read without an error");
     }
     Ok(())
 }
 
 /// Uploaded bytes are damaged. The server must refuse them, and the retry must succeed.
-pub fn damaged_upload(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
+pub fn damaged_upload(bed: &mut TestBed, world: &mut BucketWorld) -> StepResult {
     bed.open_and_fill()?;
     sync(bed, bed.root())?;
     world.set(vec![Rule::always(RequestFault::DamageRequest).of(&[Operation::Put])]);
@@ -194,7 +194,7 @@ pub fn damaged_upload(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
 }
 
 /// Listings are stale. A new machine lists checkpoints, and must find the newest commit all the same.
-pub fn stale_list(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
+pub fn stale_list(bed: &mut TestBed, world: &mut BucketWorld) -> StepResult {
     // The mount lists the checkpoints, of which there are none. The proxy repeats that answer later.
     bed.open_and_fill()?;
     let old = FileSeries::new("old", 10, 500);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rundir::faults::Fact;
 
 use super::super::super::agent::{FileSeries, Job};
-use super::super::super::bed::{Injected, TestBed, infra};
+use super::super::super::bed::{StepResult, TestBed, infra};
 use super::world::{BucketWorld, names, recover, sync, whole, write};
 
 /// Bytes of each file.
@@ -16,7 +16,7 @@ const BYTES: usize = 700;
 const APPENDED: &str = "appended";
 
 /// Both hosts must show both versions of each file afterwards, and all lines of a file to which both appended.
-pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> Injected {
+pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> StepResult {
     bed.open()?;
     let base = FileSeries::new("shared", files, BYTES);
     write(bed, &base)?;
@@ -74,13 +74,13 @@ pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> Injec
 }
 
 /// Writes the file to which both hosts append.
-fn write_text(bed: &mut TestBed, dir: PathBuf, text: &str) -> Injected {
+fn write_text(bed: &mut TestBed, dir: PathBuf, text: &str) -> StepResult {
     let job = Job::WriteText(text.to_owned());
     whole(bed, dir.join(APPENDED), &job).map(drop)
 }
 
 /// How many conflict files hold this host's content.
-fn kept(bed: &mut TestBed, ours: &FileSeries, dir: &Path) -> Injected<u64> {
+fn kept(bed: &mut TestBed, ours: &FileSeries, dir: &Path) -> StepResult<u64> {
     let names = names(bed, dir)?;
     let mut kept = 0;
     for number in 0..ours.files {

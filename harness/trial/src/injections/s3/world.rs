@@ -12,11 +12,11 @@ use arms::backend::{Launch, Workspace, WorkspaceConfig};
 use arms::promise::Acknowledgement;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use s3_store::BucketMount;
-use servers::{Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions};
+use servers::{AnswerStatus, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions};
 use tokio::runtime::Runtime;
 
 use super::super::super::agent::{FileSeries, Job, JobAnswer};
-use super::super::super::bed::{Injected, ScenarioError, TestBed, infra, skipped};
+use super::super::super::bed::{ScenarioError, StepResult, TestBed, infra, skipped};
 
 /// The prefix of every object key.
 const PREFIX: &str = "faults/";
@@ -47,7 +47,7 @@ pub struct BucketWorld {
 }
 
 /// The kind of server that a backend's name denotes.
-fn kind(backend: &str) -> Injected<ServerKind> {
+fn kind(backend: &str) -> StepResult<ServerKind> {
     let kinds = ServerKind::ALL.into_iter();
     let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
     match found.next() {
@@ -58,7 +58,7 @@ fn kind(backend: &str) -> Injected<ServerKind> {
 
 impl BucketWorld {
     /// Starts the server and the proxy, and routes the test bed's mounts, which get `options`, through the proxy.
-    pub fn start(bed: &mut TestBed, options: &[&str]) -> Injected<Self> {
+    pub fn start(bed: &mut TestBed, options: &[&str]) -> StepResult<Self> {
         let more = options.iter().map(|option| (*option).to_owned()).collect();
         let name = bed.backend.describe().name;
         let kind = kind(&name)?;
@@ -133,7 +133,7 @@ impl BucketWorld {
     // ── The fault ──────────────────────────────────────────────────────────────────────────────
 
     /// Kills the server. The proxy refuses connections, as the server's own port then does.
-    pub fn kill_server(&mut self) -> Injected {
+    pub fn kill_server(&mut self) -> StepResult {
         self.partition(true)?;
         if let Some(server) = self.server.take() {
             let killed = self.runtime.block_on(server.kill());
@@ -143,7 +143,7 @@ impl BucketWorld {
     }
 
     /// Restarts the server with its data, or empty.
-    pub fn start_server(&mut self, empty: bool) -> Injected {
+    pub fn start_server(&mut self, empty: bool) -> StepResult {
         if empty {
             std::fs::remove_dir_all(&self.options.dir)?;
             std::fs::create_dir_all(&self.options.dir)?;
@@ -156,7 +156,7 @@ impl BucketWorld {
     }
 
     /// Makes the proxy refuse or accept connections.
-    pub fn partition(&self, is_cut: bool) -> Injected {
+    pub fn partition(&self, is_cut: bool) -> StepResult {
         Ok(self.proxy.partition(is_cut).context("the partition")?)
     }
 
@@ -166,7 +166,7 @@ impl BucketWorld {
 
     /// Records how many requests the active rules hit. Zero is an error, because the scenario would then
     /// prove nothing.
-    pub fn fired(&self, bed: &mut TestBed) -> Injected {
+    pub fn fired(&self, bed: &mut TestBed) -> StepResult {
         let hits = self.hits();
         bed.count("requests_hit", hits);
         if hits == 0 {
@@ -204,7 +204,7 @@ impl BucketWorld {
     }
 
     /// Checks that no object of the log was written twice, or written or deleted by anything but a PUT.
-    pub fn check_keys(&self, bed: &mut TestBed) -> Injected {
+    pub fn check_keys(&self, bed: &mut TestBed) -> StepResult {
         let mut created: BTreeMap<String, u64> = BTreeMap::new();
         let mut others = 0;
         for seen in self.requests_of_log() {
@@ -235,7 +235,7 @@ impl BucketWorld {
     // ── The other host ─────────────────────────────────────────────────────────────────────────
 
     /// The directory of the other host, which is mounted at the first call.
-    pub fn elsewhere(&mut self, bed: &TestBed) -> Injected<PathBuf> {
+    pub fn elsewhere(&mut self, bed: &TestBed) -> StepResult<PathBuf> {
         if self.other.is_none() {
             let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_config));
             let opened = bed.with_launch(launch)?.open(&self.other_config);
@@ -246,7 +246,7 @@ impl BucketWorld {
     }
 
     /// Makes the other host write a series, and waits until the test bed's mount shows it.
-    pub fn others_write(&mut self, bed: &mut TestBed, series: &FileSeries) -> Injected {
+    pub fn others_write(&mut self, bed: &mut TestBed, series: &FileSeries) -> StepResult {
         let there = self.elsewhere(bed)?;
         whole(bed, &there, &Job::WriteSeries(series.clone()))?;
         sync(bed, there)?;
@@ -260,12 +260,12 @@ impl BucketWorld {
     /// Kills the daemon as soon as the bucket has acknowledged everything, so that nothing is uploaded afterwards. Then
     /// mounts without a cache and without the proxy, as a new machine would, and audits what that shows. Acknowledged is
     /// what `ctxbench s3 sync` has returned for, or `fsync` where it promises the bucket.
-    pub fn lose_machine(&self, bed: &mut TestBed) -> Injected {
+    pub fn lose_machine(&self, bed: &mut TestBed) -> StepResult {
         self.lose_machine_behind(bed, &self.endpoint)
     }
 
     /// As [`BucketWorld::lose_machine`], with a new machine that reaches the server by `endpoint`.
-    pub fn lose_machine_behind(&self, bed: &mut TestBed, endpoint: &str) -> Injected {
+    pub fn lose_machine_behind(&self, bed: &mut TestBed, endpoint: &str) -> StepResult {
         let acknowledged = match bed.backend.promises().machine_loss {
             Some(Acknowledgement::Fsync) => {
                 // The last changes before the loss, which no sync follows.
@@ -311,7 +311,7 @@ impl Drop for BucketWorld {
 
 /// Whether the server created an object.
 fn is_creation(seen: &SeenRequest) -> bool {
-    seen.operation == Operation::Put && matches!(seen.answered, Answered::Status(200..=299))
+    seen.operation == Operation::Put && matches!(seen.answered, AnswerStatus::Status(200..=299))
 }
 
 /// Path of the cache of a mount of `config`.
@@ -320,7 +320,7 @@ fn cache(config: &WorkspaceConfig) -> PathBuf {
 }
 
 /// Performs a job while no fault is active. A failure is then the harness's.
-pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<JobAnswer> {
+pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> StepResult<JobAnswer> {
     let answer = bed.perform(at, job)?;
     let answer = answer.context("without a fault, the agent hung or ended")?;
     match answer.failure() {
@@ -330,29 +330,29 @@ pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<Job
 }
 
 /// Writes a series in the test bed's mount while no fault is active.
-pub fn write(bed: &mut TestBed, series: &FileSeries) -> Injected {
+pub fn write(bed: &mut TestBed, series: &FileSeries) -> StepResult {
     whole(bed, bed.root(), &Job::WriteSeries(series.clone())).map(drop)
 }
 
 /// Reads a series in the test bed's mount while no fault is active.
-pub fn read(bed: &mut TestBed, series: &FileSeries) -> Injected {
+pub fn read(bed: &mut TestBed, series: &FileSeries) -> StepResult {
     whole(bed, bed.root(), &Job::ReadSeries(series.clone())).map(drop)
 }
 
 /// The names in a directory, while no fault is active.
-pub fn names(bed: &mut TestBed, dir: impl AsRef<Path>) -> Injected<Vec<String>> {
+pub fn names(bed: &mut TestBed, dir: impl AsRef<Path>) -> StepResult<Vec<String>> {
     let names = whole(bed, dir, &Job::List)?.words("names");
     Ok(names.lines().map(str::to_owned).collect())
 }
 
 /// Runs `ctxbench s3 sync` while no fault is active.
-pub fn sync(bed: &mut TestBed, root: impl AsRef<Path>) -> Injected {
+pub fn sync(bed: &mut TestBed, root: impl AsRef<Path>) -> StepResult {
     whole(bed, root, &Job::Sync).map(drop)
 }
 
 /// Polls until the mount reports no pending changes, within the scenario's recovery limit. The mount has to
 /// get there by itself. Otherwise `ctxbench s3 sync` is the manual step. Returns false if that fails, too.
-pub fn recover(bed: &mut TestBed) -> Injected<bool> {
+pub fn recover(bed: &mut TestBed) -> StepResult<bool> {
     let limit = Duration::from_secs_f64(bed.scenario.limits.recovery);
     let started = Instant::now();
     let mut last = "the number of pending changes is not known".to_owned();

@@ -19,7 +19,7 @@ const HEAD: u64 = 256 * 1024;
 
 /// A store over directories that offers every property, and how it lies.
 #[derive(Clone, Debug, Default)]
-struct Offering {
+struct LyingBackend {
     /// Offers nothing.
     nothing: bool,
     /// Does not name the directory of its tails as part of its state.
@@ -40,13 +40,13 @@ struct Offering {
     blind: bool,
 }
 
-struct Offered {
-    backend: Offering,
+struct LyingWorkspace {
+    backend: LyingBackend,
     dir: PathBuf,
     root: PathBuf,
 }
 
-impl Backend for Offering {
+impl Backend for LyingBackend {
     fn describe(&self) -> Description {
         let mut described = direct().describe();
         described.name = "offering".to_owned();
@@ -80,11 +80,11 @@ impl Backend for Offering {
             let mut file = fs::File::options().append(true).open(long)?;
             file.write_all(&fs::read(tail)?)?;
         }
-        Ok(Box::new(Offered { backend: self.clone(), dir: config.dir.clone(), root }))
+        Ok(Box::new(LyingWorkspace { backend: self.clone(), dir: config.dir.clone(), root }))
     }
 }
 
-impl Workspace for Offered {
+impl Workspace for LyingWorkspace {
     fn root(&self) -> &Path {
         &self.root
     }
@@ -194,12 +194,12 @@ fn failed(found: &[(String, Outcome, String)]) -> Vec<&str> {
 #[test]
 fn a_store_that_offers_everything_is_found_to_have_it() {
     let bucket = tempfile::tempdir().unwrap();
-    let found = probed(Arc::new(Offering::default()));
+    let found = probed(Arc::new(LyingBackend::default()));
     assert_eq!(failed(&found), [MACHINE_LOSS], "{found:?}");
     assert_eq!(found[0].0, PORTABLE);
     let (_, _, portable) = &found[0];
     assert!(portable.contains("206 names") && portable.contains("202 files"), "{portable}");
-    let found = probed(Arc::new(Offering { bucket: Some(bucket.path().to_owned()), ..Offering::default() }));
+    let found = probed(Arc::new(LyingBackend { bucket: Some(bucket.path().to_owned()), ..LyingBackend::default() }));
     let loss = found.iter().find(|(name, ..)| name == MACHINE_LOSS);
     assert_eq!(loss.unwrap().1, Outcome::Ok, "{found:?}");
 }
@@ -207,15 +207,15 @@ fn a_store_that_offers_everything_is_found_to_have_it() {
 #[test]
 fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
     let bucket = tempfile::tempdir().unwrap();
-    let honest = Offering::default;
+    let honest = LyingBackend::default;
     for (lying, name, said) in [
-        (Offering { no_tails: true, ..honest() }, PORTABLE, "long.bin has 262144 bytes, not 716800"),
-        (Offering { live_snapshot: true, ..honest() }, SNAPSHOT, "not in it as it was saved"),
-        (Offering { whole_diff: true, ..honest() }, DIFF, "named an unchanged file"),
-        (Offering { one_version: true, ..honest() }, VERSIONS, "none of 1 versions is version 1"),
-        (Offering { linked_fork: true, ..honest() }, FORK, "changed the original"),
+        (LyingBackend { no_tails: true, ..honest() }, PORTABLE, "long.bin has 262144 bytes, not 716800"),
+        (LyingBackend { live_snapshot: true, ..honest() }, SNAPSHOT, "not in it as it was saved"),
+        (LyingBackend { whole_diff: true, ..honest() }, DIFF, "named an unchanged file"),
+        (LyingBackend { one_version: true, ..honest() }, VERSIONS, "none of 1 versions is version 1"),
+        (LyingBackend { linked_fork: true, ..honest() }, FORK, "changed the original"),
         (
-            Offering { bucket: Some(bucket.path().to_owned()), empty_bucket: true, ..honest() },
+            LyingBackend { bucket: Some(bucket.path().to_owned()), empty_bucket: true, ..honest() },
             MACHINE_LOSS,
             "206 of 206 names",
         ),
@@ -229,7 +229,7 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
             failed(&found).into_iter().filter(|failed| ![name, MACHINE_LOSS, PORTABLE].contains(failed)).collect();
         assert_eq!(others, [""; 0], "{words}: {found:?}");
     }
-    let found = probed(Arc::new(Offering { blind: true, ..honest() }));
+    let found = probed(Arc::new(LyingBackend { blind: true, ..honest() }));
     for name in [SECOND_PROCESS, WATCHERS] {
         assert!(failed(&found).contains(&name), "{found:?}");
     }
@@ -237,7 +237,7 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
 
 #[test]
 fn a_property_that_a_backend_does_not_name_is_not_offered() {
-    let found = probed(Arc::new(Offering { nothing: true, ..Offering::default() }));
+    let found = probed(Arc::new(LyingBackend { nothing: true, ..LyingBackend::default() }));
     for (name, outcome, detail) in &found {
         let expected = match name.as_str() {
             SECOND_PROCESS | WATCHERS => Outcome::Ok,

@@ -14,7 +14,7 @@ use rundir::{ModelFilesPlan, Outcome, Plan, Run, Shard};
 use self::cases::{Change, cases};
 use super::policy::Candidates;
 use super::rows::RowEffect;
-use super::sources::Stands;
+use super::sources::Standing;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::verdict::{Flip, MovedEnd};
 use super::*;
@@ -452,23 +452,23 @@ fn a_view_is_judged_by_the_cycle_that_it_can_run() {
 #[test]
 fn a_right_conclusion_with_the_wrong_figure_is_a_result_of_its_own() {
     let found = of("cron-controller", &cron(), "sqlite");
-    let stands: BTreeMap<&str, Stands> =
+    let stands: BTreeMap<&str, Standing> =
         found.sources.iter().map(|source| (source.aspect.as_str(), source.stands)).collect();
     assert_eq!(found.sources.len(), 7);
     // No call `read` in this session, no token counted: open. What must be installed is declared.
-    assert_eq!(stands["Read latency"], Stands::Open);
-    assert_eq!(stands["Deployment"], Stands::Declared);
-    assert_eq!(stands["Cron safety"], Stands::No);
-    assert_eq!(stands["Token cost"], Stands::WrongFigure);
+    assert_eq!(stands["Read latency"], Standing::Open);
+    assert_eq!(stands["Deployment"], Standing::Declared);
+    assert_eq!(stands["Cron safety"], Standing::No);
+    assert_eq!(stands["Token cost"], Standing::WrongFigure);
     let mut run = cron();
     testing::rename_calls(&mut run, "edit", "read");
     let read = |run: &Run| of("cron-controller", run, "sqlite").sources[0].stands;
     // 0.2 ms against 0.1 ms: slower, but not by 10 to 50 ms.
-    assert_eq!(read(&run), Stands::WrongFigure);
+    assert_eq!(read(&run), Standing::WrongFigure);
     testing::scale(&mut run, "sqlite", 100.0);
-    assert_eq!(read(&run), Stands::Yes);
+    assert_eq!(read(&run), Standing::Yes);
     testing::scale(&mut run, "sqlite", 0.001);
-    assert_eq!(read(&run), Stands::No);
+    assert_eq!(read(&run), Standing::No);
 }
 
 #[test]

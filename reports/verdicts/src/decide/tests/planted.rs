@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rundir::faults::{Audit, AuditVerdict};
-use rundir::{Epoch, Fault, MergedShard, SCHEMA_VERSION, Settled};
+use rundir::{Epoch, Fault, MergedShard, SCHEMA_VERSION, SettledLines};
 
 use super::cases::cases;
 use super::*;
 use crate::testing::evidence::made_up;
 
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
-type Planting = (&'static str, fn(&mut Run, &str, &str));
+type PlantedChange = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 39] = [
+const PLANTINGS: [PlantedChange; 39] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -238,7 +238,7 @@ fn scale_steps(run: &mut Run, arm: &str, factor: f64) {
 }
 
 /// A run with a planting about a policy's candidate.
-fn planted_run(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Run {
+fn planted_run(policy: &str, candidate: &str, make: fn() -> Run, plant: &PlantedChange) -> Run {
     let text = find(policy).unwrap().1;
     let baseline = Policy::parse(Path::new("p.toml"), &text).unwrap().baseline;
     let mut run = make();
@@ -251,7 +251,7 @@ fn planted_run(policy: &str, candidate: &str, make: fn() -> Run, plant: &Plantin
 }
 
 /// The verdict after a planting; `None` if the run then has no such candidate.
-fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Option<PolicyVerdict> {
+fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &PlantedChange) -> Option<PolicyVerdict> {
     verdict(policy, candidate, &planted_run(policy, candidate, make, plant))
 }
 
@@ -395,7 +395,7 @@ fn a_merge_of_shards_has_the_verdict_of_the_whole_run_whatever_is_planted_into_o
 }
 
 /// Planted into a run of two epochs: too few for an interval.
-const SLOW_AND_SHORT: Planting = ("two epochs, everything 300 × slower", |run, candidate, _| {
+const SLOW_AND_SHORT: PlantedChange = ("two epochs, everything 300 × slower", |run, candidate, _| {
     scale(run, candidate, 300.0);
     run.samples.retain(|pass| pass.epoch < 2);
     run.cells.retain(|cell| cell.epoch < 2);
@@ -442,7 +442,7 @@ fn a_line_lost_in_a_void_epoch_is_lost_and_speaks_for_no_other_arm() {
         if let Some(arm) = arm {
             let all = testing::passes(&mut run, "agent/two-writers-few", arm);
             for pass in all.filter(|pass| pass.epoch == 1) {
-                pass.settled = Some(Settled { lines: 50, lost: 50, ..Settled::default() });
+                pass.settled = Some(SettledLines { lines: 50, lost: 50, ..SettledLines::default() });
             }
         }
         of("roaming-agents", &run, candidate)
@@ -464,7 +464,7 @@ fn hosts_that_do_not_agree_in_the_end_leave_the_count_of_lines_open_whatever_it_
     for in_copies in [0, 40] {
         for arm in [candidate, "rsync"] {
             let mut run = make();
-            let counts = |settled: &mut Settled| {
+            let counts = |settled: &mut SettledLines| {
                 (settled.on_both, settled.only_in_copies) = (settled.on_both - in_copies, in_copies);
             };
             let own = testing::passes(&mut run, "agent/two-writers-few", candidate);
