@@ -43,9 +43,10 @@ impl Backend for Fio {
         let asked = Command::new(NAME).arg("--version").output();
         let output = asked.map_err(|error| missing(format!("fio does not start: {error}")))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        match output.status.success() {
-            true => Ok(Versions::from([(NAME.to_owned(), version)])),
-            false => Err(missing("fio does not print its version".to_owned())),
+        if output.status.success() {
+            Ok(Versions::from([(NAME.to_owned(), version)]))
+        } else {
+            Err(missing("fio does not print its version".to_owned()))
         }
     }
 

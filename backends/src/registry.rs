@@ -185,10 +185,7 @@ mod tests {
     fn read(name: &str) -> Result<String, String> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.toml");
-        let server = match name.ends_with("{s3_server}") {
-            true => "{s3_bucket}",
-            false => "",
-        };
+        let server = if name.ends_with("{s3_server}") { "{s3_bucket}" } else { "" };
         let text = format!(
             "summary = 's'\nname = '{name}'\ndurability = 'd'\npersistent = true\ndaemons = 1\nmount = ['true', '{server}']\n"
         );

@@ -92,11 +92,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut command = Command::new(NAME);
     command.args(["--archive", "--checksum", "--"]).arg(from.join("")).arg(to);
     let output = command.output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(format!("rsync: {}: {}", output.status, said.trim_end())))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!("rsync: {}: {}", output.status, said.trim_end())))
     }
 }

@@ -83,9 +83,10 @@ type Finding = (Option<bool>, String);
 /// The purposes of all calls, in order; an error if the session has results of calls without one.
 fn purposes(session: &Conversation, results: usize) -> Result<Vec<CallPurpose>, String> {
     let purposes: Vec<CallPurpose> = session.steps.iter().flat_map(|step| step.purposes.iter().copied()).collect();
-    match purposes.is_empty() && results > 0 {
-        true => Err("the session does not say which tools it called".to_owned()),
-        false => Ok(purposes),
+    if purposes.is_empty() && results > 0 {
+        Err("the session does not say which tools it called".to_owned())
+    } else {
+        Ok(purposes)
     }
 }
 
@@ -109,9 +110,10 @@ fn only_lists(purposes: &[CallPurpose]) -> Finding {
     let (names, unknown) = (of(CallPurpose::Names), of(CallPurpose::Unknown));
     let others = of(CallPurpose::Gathering) + of(CallPurpose::Change);
     let because = format!("{names} calls list names or attributes; {others} read or change data");
-    match others == 0 && unknown > 0 {
-        true => (None, format!("{because}; of {unknown} more, the session does not tell")),
-        false => (Some(names > 0 && others == 0), because),
+    if others == 0 && unknown > 0 {
+        (None, format!("{because}; of {unknown} more, the session does not tell"))
+    } else {
+        (Some(names > 0 && others == 0), because)
     }
 }
 

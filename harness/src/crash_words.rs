@@ -27,9 +27,10 @@ pub fn crash_words(lines: &[CrashPoints]) -> String {
             words.push(format!("{what}: the daemon had ended by itself"));
         }
     }
-    match words.is_empty() {
-        true => format!("{backend}: nothing to kill, and no promise for a power cut"),
-        false => format!("{backend}: {}", words.join("; ")),
+    if words.is_empty() {
+        format!("{backend}: nothing to kill, and no promise for a power cut")
+    } else {
+        format!("{backend}: {}", words.join("; "))
     }
 }
 

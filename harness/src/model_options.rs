@@ -159,10 +159,7 @@ where
     T: FromStr + PartialOrd,
 {
     let number = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    match range.contains(&number) {
-        true => Ok(number),
-        false => Err(otherwise.to_owned()),
-    }
+    if range.contains(&number) { Ok(number) } else { Err(otherwise.to_owned()) }
 }
 
 fn context_bytes(text: &str) -> Result<usize, String> {

@@ -61,10 +61,7 @@ impl ProgressLine {
     }
 
     fn of_style(template: &str, throttle: Option<Throttle>) -> Self {
-        let bar = match std::io::stderr().is_terminal() {
-            true => ProgressBar::new(PARTS),
-            false => ProgressBar::hidden(),
-        };
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(PARTS) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -101,10 +98,7 @@ impl ProgressLine {
 
     /// Prints a message of its own above the line.
     pub fn say(&self, message: &str) {
-        match self.bar.is_hidden() {
-            true => eprintln!("{message}"),
-            false => self.bar.println(border::terminal(message)),
-        }
+        if self.bar.is_hidden() { eprintln!("{message}") } else { self.bar.println(border::terminal(message)) }
     }
 }
 

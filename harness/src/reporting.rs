@@ -84,10 +84,7 @@ impl OwnPolicy {
 /// The arms that a name or pattern may mean beside the listed ones: on another server, or behind a delay.
 fn unlisted_arms<'a>(built_in: &'a BuiltIn, named: &'a str) -> impl Iterator<Item = String> + 'a {
     // No list has every delay: the start of a pattern, as `s3-minio@3*`, is completed to an arm, as `s3-minio@3ms`.
-    let completions: &[&str] = match named.ends_with('*') {
-        true => &["", "1ms", "ms", "s"],
-        false => &[""],
-    };
+    let completions: &[&str] = if named.ends_with('*') { &["", "1ms", "ms", "s"] } else { &[""] };
     let start = named.strip_suffix('*').unwrap_or(named);
     completions.iter().filter_map(move |end| built_in.arm(&format!("{start}{end}")))
 }

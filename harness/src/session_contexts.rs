@@ -48,10 +48,7 @@ pub fn recorded_contexts(workload: &str, model: &str, inline: &Conversation) -> 
     // Cannot fail: the policies are built in.
     let policies = context_names_of(false).into_iter().filter_map(|name| Some((context(&name).ok()?, name)));
     let lines = policies.map(|(policy, name)| {
-        let basis = match name == INLINE {
-            true => Basis::Recorded,
-            false => Basis::Simulated,
-        };
+        let basis = if name == INLINE { Basis::Recorded } else { Basis::Simulated };
         line(workload, &name, basis, Some(model), policy.apply(inline))
     });
     lines.collect()

@@ -158,10 +158,11 @@ fn unpacked(packed: impl Read, most: u64, name: &str) -> anyhow::Result<NamedTem
     let copy = copied(&mut readable, most, RECORDING.bytes()).map_err(|error| {
         // Neither the system nor a limit has refused it.
         let is_damage = error.raw_os_error().is_none() && error.kind() != io::ErrorKind::FileTooLarge;
-        match is_damage {
-            true => anyhow!("unpacking {name}: nothing of it can be unpacked ({error})\n  fix: copy or pack the recording again; `gzip -t` and `zstd -t` test such a file"),
-            false => anyhow::Error::new(error).context(format!("unpacking {name}")),
-        }
+        if is_damage {
+anyhow!("unpacking {name}: nothing of it can be unpacked ({error})\n  fix: copy or pack the recording again; `gzip -t` and `zstd -t` test such a file")
+} else {
+anyhow::Error::new(error).context(format!("unpacking {name}"))
+}
     })?;
     if readable.is_damaged {
         eprintln!("warning: {name} is damaged or cut off: only its first {} unpacked bytes are read", readable.bytes);
@@ -212,9 +213,12 @@ impl<R: Read> Utf16<R> {
         let mut bytes: Vec<u8> = self.odd.take().into_iter().collect();
         let read = self.source.by_ref().take(1 << 16).read_to_end(&mut bytes)?;
         let mut pairs = bytes.chunks_exact(2);
-        let unit = |pair: &[u8]| match self.is_big_endian {
-            true => u16::from_be_bytes([pair[0], pair[1]]),
-            false => u16::from_le_bytes([pair[0], pair[1]]),
+        let unit = |pair: &[u8]| {
+            if self.is_big_endian {
+                u16::from_be_bytes([pair[0], pair[1]])
+            } else {
+                u16::from_le_bytes([pair[0], pair[1]])
+            }
         };
         let mut units: Vec<u16> = self.half.take().into_iter().chain(pairs.by_ref().map(unit)).collect();
         if read > 0 {
@@ -412,9 +416,10 @@ fn copied(source: impl Read, most: u64, limit: u64) -> io::Result<NamedTempFile>
     let bound = most.min(limit);
     let copied = io::copy(&mut source.take(bound + 1), copy.as_file_mut())?;
     if copied > bound {
-        let message = match bound < limit {
-            true => format!("unpacks to more than {MOST_UNPACKED} times its size"),
-            false => format!("is longer than the {limit} bytes that a recorded session may have"),
+        let message = if bound < limit {
+            format!("unpacks to more than {MOST_UNPACKED} times its size")
+        } else {
+            format!("is longer than the {limit} bytes that a recorded session may have")
         };
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }

@@ -3,9 +3,10 @@
 /// A word of a command, in quotes if a shell would change it.
 pub fn shell_word(word: &str) -> String {
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-/:=@%+,~".contains(char);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -194,10 +194,7 @@ fn crash_and_compare(options: &[&str]) {
         cut_off.apply(&mut after);
         for name in (0..6).map(|number| format!("f{number}")) {
             let (seen, before, after) = (seen.get(&name), acknowledged.get(&name), after.get(&name));
-            let is_kept = match before == after {
-                true => seen == before,
-                false => is_between(seen, before, after),
-            };
+            let is_kept = if before == after { seen == before } else { is_between(seen, before, after) };
             assert!(
                 is_kept,
                 "crash {crash}: {name}: {} before, {} after the step that was cut off",
@@ -428,9 +425,10 @@ fn a_store_that_fills_its_disk_can_be_emptied() {
     (0..written).for_each(is_intact);
     for is_killed in [false, true, true, false] {
         disk.fill();
-        match is_killed {
-            true => mounted.crash(),
-            false => mounted.end(),
+        if is_killed {
+            mounted.crash()
+        } else {
+            mounted.end()
         }
         disk.fill();
         mounted = mount();
@@ -513,10 +511,7 @@ fn a_memory_that_fills_its_disk_mounts_again_and_indexes_once_there_is_room() {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
         disk.fill();
         fs::remove_file(note(usize::from(is_killed))).unwrap();
-        match is_killed {
-            true => mounted.crash(),
-            false => mounted.end(),
-        }
+        if is_killed { mounted.crash() } else { mounted.end() }
     }
     mounted = mount();
     for number in 2..written - 20 {

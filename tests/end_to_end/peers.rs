@@ -122,9 +122,8 @@ content = "{s3_access_key} {s3_secret_key}"
 /// The contents of all files below a directory.
 fn contents(dir: &Path) -> String {
     let entries = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
-    let texts = entries.map(|path| match path.is_dir() {
-        true => contents(&path),
-        false => String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned(),
+    let texts = entries.map(|path| {
+        if path.is_dir() { contents(&path) } else { String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned() }
     });
     texts.collect()
 }

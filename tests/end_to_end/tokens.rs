@@ -347,10 +347,13 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let built_in = include_str!("../../reports/prices.toml");
     let rows: Vec<String> = built_in
         .lines()
-        .map(|line| match line.starts_with("effective_from") {
-            // All dates a century later, because a model may have several rows with different dates.
-            true => line.replacen("\"20", "\"21", 1),
-            false => line.to_owned(),
+        .map(|line| {
+            if line.starts_with("effective_from") {
+                // All dates a century later, because a model may have several rows with different dates.
+                line.replacen("\"20", "\"21", 1)
+            } else {
+                line.to_owned()
+            }
         })
         .collect();
     fs::write(&future, rows.join("\n")).unwrap();

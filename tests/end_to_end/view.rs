@@ -472,10 +472,8 @@ fn a_token_is_sent_as_the_authorization_and_stands_in_no_error() {
     let url = serve_http(move |request| {
         let wanted = |line: &String| line.eq_ignore_ascii_case("authorization: Bearer sesame");
         let may = request.iter().any(wanted) && !revoked.load(Ordering::Relaxed);
-        let (status, body) = match may {
-            true => ("200 OK", r#"[{"number": 1, "title": "One"}]"#),
-            false => ("403 Forbidden", "not with sesame"),
-        };
+        let (status, body) =
+            if may { ("200 OK", r#"[{"number": 1, "title": "One"}]"#) } else { ("403 Forbidden", "not with sesame") };
         let length = body.len();
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
     });

@@ -60,9 +60,10 @@ fn a_damaged_database_is_refused_or_answers() {
     fuzz("redo-log", make, |input| {
         let place = tempfile::tempdir().unwrap();
         for (at, (name, whole)) in files.iter().enumerate() {
-            let bytes = match at == input[0] as usize {
-                true => [&input[1..], whole.get(input.len() - 1..).unwrap_or_default()].concat(),
-                false => whole.clone(),
+            let bytes = if at == input[0] as usize {
+                [&input[1..], whole.get(input.len() - 1..).unwrap_or_default()].concat()
+            } else {
+                whole.clone()
             };
             fs::write(place.path().join(name), bytes).unwrap();
         }

@@ -175,10 +175,7 @@ fn every_documented_command_has_its_options() {
         let known = helps.entry(path.to_owned()).or_insert_with(|| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_ctxbench"));
             let output = command.args(path).arg("--help").output().unwrap();
-            match output.status.success() {
-                true => String::from_utf8(output.stdout).unwrap(),
-                false => String::new(),
-            }
+            if output.status.success() { String::from_utf8(output.stdout).unwrap() } else { String::new() }
         });
         known.clone()
     };

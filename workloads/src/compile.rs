@@ -252,10 +252,7 @@ impl<'a> Compiler<'a> {
             self.apply(&ops, true)?;
             all.extend(ops);
         }
-        let kind = match call.is_model {
-            true => CallKind::ModelledProgram,
-            false => CallKind::Shell,
-        };
+        let kind = if call.is_model { CallKind::ModelledProgram } else { CallKind::Shell };
         if self.contents.only_lengths {
             *self.timed.entry(kind).or_default() += 1;
         } else {

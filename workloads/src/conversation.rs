@@ -116,10 +116,7 @@ impl LaneRecording {
     fn event(&mut self, event: &Event, frame: Frame) -> Result<(), String> {
         match event {
             Event::User(user) => {
-                let kind = match user.by_client {
-                    true => PartKind::Reminder,
-                    false => PartKind::User,
-                };
+                let kind = if user.by_client { PartKind::Reminder } else { PartKind::User };
                 self.entering.push(Part::new(kind, user.tok));
             }
             Event::Compact(compact) => {
@@ -235,9 +232,10 @@ fn purpose(call: &TraceCall) -> CallPurpose {
             // A server's name stands before that of its tool.
             let tool = call.tool.rsplit("__").next().unwrap_or_default();
             let tool: String = tool.chars().filter(char::is_ascii_alphanumeric).collect();
-            match PLAN_WRITERS.contains(&tool.to_ascii_lowercase().as_str()) {
-                true => CallPurpose::Plan,
-                false => CallPurpose::Message,
+            if PLAN_WRITERS.contains(&tool.to_ascii_lowercase().as_str()) {
+                CallPurpose::Plan
+            } else {
+                CallPurpose::Message
             }
         }
         // Steps that stand for a program do not say what it shows.

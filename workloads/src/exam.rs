@@ -396,9 +396,10 @@ impl Exam {
         }
         let all = 1 + question.also.len() as u64;
         count("evidence-in-budget", all_found, all);
-        match question.is_reworded {
-            true => count("other-words", found, 1),
-            false => count("own-words", found, 1),
+        if question.is_reworded {
+            count("other-words", found, 1)
+        } else {
+            count("own-words", found, 1)
         }
         if question.answerable == AnswerState::Updated {
             let is_old_first = !is_over && shown.has_old_first(evidence, &question.superseded);

@@ -97,10 +97,7 @@ impl FileChange {
         let same = |(one, other): &(&u8, &u8)| one == other;
         let start = from.iter().zip(to).take_while(same).count();
         let rest = from[start..].iter().rev().zip(to[start..].iter().rev());
-        let end = match from.len() == to.len() {
-            true => to.len() - rest.take_while(same).count(),
-            false => to.len(),
-        };
+        let end = if from.len() == to.len() { to.len() - rest.take_while(same).count() } else { to.len() };
         Self {
             path: path.clone(),
             length: (from.len() > to.len()).then_some(to.len() as u64),

@@ -250,10 +250,7 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
         .into_iter()
         .take(count)
         .map(|(subject, attribute)| {
-            let versions = match rng.random_bool(0.4) {
-                true => rng.random_range(2..=4),
-                false => 1,
-            };
+            let versions = if rng.random_bool(0.4) { rng.random_range(2..=4) } else { 1 };
             let values = (0..versions).map(|_| value(rng)).collect();
             Fact { subject, attribute, values }
         })
@@ -313,10 +310,7 @@ fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
     let mut stated: Vec<String> = stated.collect();
     let evidence = stated.pop();
     Question {
-        answerable: match stated.is_empty() {
-            true => AnswerState::Once,
-            false => AnswerState::Updated,
-        },
+        answerable: if stated.is_empty() { AnswerState::Once } else { AnswerState::Updated },
         evidence,
         superseded: stated,
         ..question(attribute, subject, is_reworded)

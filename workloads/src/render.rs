@@ -163,10 +163,11 @@ fn numbered(bytes: &[u8], call: &Call) -> String {
     let shown = shown.skip_while(|(number, _)| *number < first);
     let shown: Vec<String> = shown
         .take(count.min(READ_LIMIT) as usize)
-        .map(|(number, line)| match call.numbers_by_tab {
-            true => format!("{number}\t{line}"),
-            false => format!("{number:>6}→{line}"),
-        })
+        .map(
+            |(number, line)| {
+                if call.numbers_by_tab { format!("{number}\t{line}") } else { format!("{number:>6}→{line}") }
+            },
+        )
         .collect();
     if shown.is_empty() {
         return "The file has no lines there.".to_owned();

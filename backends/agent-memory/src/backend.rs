@@ -86,17 +86,18 @@ pub struct AgentMemoryMount {
 
 impl MountedStore for AgentMemoryMount {
     fn describe(&self) -> Description {
-        let mut description = match self.meaning {
-            false => description(
-                "agent-memory",
-                "sqlite with a search index: every directory answers search and recall requests, which listings do not show",
-                "as sqlite; a search finds every completed write",
-            ),
-            true => description(
+        let mut description = if self.meaning {
+            description(
                 "agent-memory-meaning",
                 "agent-memory with a sentence model in the daemon, so that a recall also finds notes by meaning",
                 "as sqlite; a search by words finds every completed write, and embeddings follow soon after",
-            ),
+            )
+        } else {
+            description(
+                "agent-memory",
+                "sqlite with a search index: every directory answers search and recall requests, which listings do not show",
+                "as sqlite; a search finds every completed write",
+            )
         };
         description.capabilities.answers_requests = true;
         description
@@ -107,10 +108,8 @@ impl MountedStore for AgentMemoryMount {
     }
 
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
-        let embeddings = match self.meaning {
-            true => embeddings::find().map_err(io::Error::other)?.into(),
-            false => "none".into(),
-        };
+        let embeddings =
+            if self.meaning { embeddings::find().map_err(io::Error::other)?.into() } else { "none".into() };
         Ok(Launch {
             arguments: vec!["--db".into(), config.dir.join(STORE).into(), "--embeddings".into(), embeddings],
             ..Launch::default()

@@ -70,15 +70,9 @@ impl Pace {
 
     /// What to do after a pause; `marked` is the number of the last change, and `is_behind` whether the index lacks any.
     pub(super) fn after(&mut self, pause: Duration, marked: u64, is_behind: bool) -> Work {
-        self.quiet = match self.last == marked {
-            true => self.quiet + pause,
-            false => Duration::ZERO,
-        };
+        self.quiet = if self.last == marked { self.quiet + pause } else { Duration::ZERO };
         self.last = marked;
-        self.behind = match is_behind {
-            true => self.behind + pause,
-            false => Duration::ZERO,
-        };
+        self.behind = if is_behind { self.behind + pause } else { Duration::ZERO };
         match is_behind {
             true if self.quiet >= SETTLED => Work::Index(BATCH),
             true if self.behind >= LATEST && self.left > LEFT_MAX => Work::Index(BATCH),

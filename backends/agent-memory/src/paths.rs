@@ -48,10 +48,7 @@ impl DirPath {
         let mut path = above.path.clone();
         if !path.ends_with(CUT) {
             let whole = format!("{path}/{}", shown_name(name));
-            path = match is_too_deep || whole.len() > SHOWN_MAX {
-                true => path + CUT,
-                false => whole,
-            };
+            path = if is_too_deep || whole.len() > SHOWN_MAX { path + CUT } else { whole };
         }
         Arc::new(Self { path, chain, is_too_deep })
     }

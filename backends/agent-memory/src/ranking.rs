@@ -29,10 +29,7 @@ const DISTANT: f64 = 0.1;
 ///
 /// A single word may be far from what is about it: `gardening` has a cosine of 0.18 with "He planted tomatoes in May".
 pub(super) fn unrelated_to_new_words(closest: f64) -> f64 {
-    match closest < DISTANT {
-        true => CLOSE,
-        false => CLOSE.min(closest - STEP),
-    }
+    if closest < DISTANT { CLOSE } else { CLOSE.min(closest - STEP) }
 }
 
 /// The share of the closest note's meaning that a note of `cosine` has, above what counts as `unrelated`.

@@ -188,10 +188,7 @@ impl Days {
 
     /// The day to which a note's section is added; `None` for a new one.
     fn open(&mut self, number: i64) -> Option<&mut Day> {
-        let open = match self.keeps_order {
-            true => self.days.len().saturating_sub(1),
-            false => 0,
-        };
+        let open = if self.keeps_order { self.days.len().saturating_sub(1) } else { 0 };
         let mut days = self.days.iter_mut().skip(open);
         days.find(|day| day.number == number)
     }

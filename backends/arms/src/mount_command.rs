@@ -109,9 +109,10 @@ pub fn absolute_path() -> impl TypedValueParser<Value = PathBuf> {
 }
 
 fn absolute(argument: Arg) -> Arg {
-    match argument.get_value_parser().type_id() == TypeId::of::<PathBuf>() {
-        true => argument.value_parser(absolute_path()),
-        false => argument,
+    if argument.get_value_parser().type_id() == TypeId::of::<PathBuf>() {
+        argument.value_parser(absolute_path())
+    } else {
+        argument
     }
 }
 
@@ -224,9 +225,10 @@ impl MountCommand {
         };
         let dir = resolved(&std::path::absolute(dir).unwrap_or_default());
         let mut usual = OF_STORES.iter().map(|suffix| beside(&dir, suffix));
-        match Self::paths(matches).any(|path| is_of(resolved(path))) || usual.any(is_of) {
-            true => Err(LogIsOfStore(log)),
-            false => Ok(()),
+        if Self::paths(matches).any(|path| is_of(resolved(path))) || usual.any(is_of) {
+            Err(LogIsOfStore(log))
+        } else {
+            Ok(())
         }
     }
 

@@ -172,9 +172,10 @@ impl Tensors<'_> {
         let (numbers, _) = view.data().as_chunks::<4>();
         let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
         let numbers: Vec<f32> = numbers.collect();
-        match numbers.iter().all(|number| number.is_finite()) {
-            true => Ok(numbers),
-            false => Err(named("it has a number that is infinite or NaN".to_owned())),
+        if numbers.iter().all(|number| number.is_finite()) {
+            Ok(numbers)
+        } else {
+            Err(named("it has a number that is infinite or NaN".to_owned()))
         }
     }
 
@@ -230,15 +231,10 @@ impl SentenceModel {
             return Err(malformed(&path, format!("more than the {} pieces of config.json", config.vocab_size)));
         }
         let path = dir.join("sentence_bert_config.json");
-        let pieces_max = match path.exists() {
-            true => parse::<Limits>(&path, &read(&path)?)?.max_seq_length,
-            false => PIECES_MAX,
-        };
+        let pieces_max = if path.exists() { parse::<Limits>(&path, &read(&path)?)?.max_seq_length } else { PIECES_MAX };
         let path = dir.join("config_sentence_transformers.json");
-        let prompts = match path.exists() {
-            true => parse::<PromptConfig>(&path, &read(&path)?)?.prompts,
-            false => Prompts::default(),
-        };
+        let prompts =
+            if path.exists() { parse::<PromptConfig>(&path, &read(&path)?)?.prompts } else { Prompts::default() };
 
         let path = dir.join(WEIGHTS);
         let bytes = read(&path)?;
@@ -290,10 +286,7 @@ impl SentenceModel {
     fn mean_of_unrelated(&self) -> Result<Vec<f32>, SentenceModelError> {
         let texts: Vec<Vec<u32>> = UNRELATED
             .lines()
-            .map(|line| match line.ends_with('?') {
-                true => self.question(line),
-                false => self.note(line),
-            })
+            .map(|line| if line.ends_with('?') { self.question(line) } else { self.note(line) })
             .collect();
         let mut mean = vec![0.0; self.config.hidden_size];
         for vector in self.embed(&texts)? {

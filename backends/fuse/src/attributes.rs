@@ -37,9 +37,10 @@ fn reply_attr(mounted: &MountState, mut span: Span<'_>, result: Result<Attr>, re
 
 /// The error of a missing attribute. While no file has any, `EOPNOTSUPP` for [`LABEL`]: then `ls` asks once for all files.
 fn without_label(error: StoreError, name: &[u8], store: &dyn Store) -> StoreError {
-    match error.errno == Errno::NODATA && name == LABEL && !store.may_have_xattrs() {
-        true => Errno::OPNOTSUPP.into(),
-        false => error,
+    if error.errno == Errno::NODATA && name == LABEL && !store.may_have_xattrs() {
+        Errno::OPNOTSUPP.into()
+    } else {
+        error
     }
 }
 
@@ -47,11 +48,7 @@ fn without_label(error: StoreError, name: &[u8], store: &dyn Store) -> StoreErro
 /// bits: on every change of owner, and on truncation by a user other than root. A change of nothing is a change of owner, too:
 /// of `chown` with the present owner by the numbers -1, the kernel sends no owner.
 fn clears_privileges(owner: bool, size: bool, other: bool, is_root: bool) -> bool {
-    owner
-        || match size {
-            true => !is_root,
-            false => !other,
-        }
+    owner || if size { !is_root } else { !other }
 }
 
 /// The attribute with a program's capabilities.
@@ -66,10 +63,7 @@ fn may_clear_privileges(
     is_in_group: impl FnOnce(u32) -> bool,
 ) -> Result<()> {
     let is_writer = || attr.permissions & 0o002 != 0 || (attr.permissions & 0o020 != 0 && is_in_group(attr.gid));
-    match is_root || caller.uid == attr.uid || is_writer() {
-        true => Ok(()),
-        false => Err(Errno::PERM.into()),
-    }
+    if is_root || caller.uid == attr.uid || is_writer() { Ok(()) } else { Err(Errno::PERM.into()) }
 }
 
 impl FrontEnd {

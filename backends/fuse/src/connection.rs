@@ -254,10 +254,8 @@ fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
 
 /// The error of a failed `fusermount3`, which gives the kernel's reason only in words.
 fn fusermount_error(said: &str) -> io::Error {
-    let kind = match said.contains("Device or resource busy") {
-        true => io::ErrorKind::ResourceBusy,
-        false => io::ErrorKind::Other,
-    };
+    let kind =
+        if said.contains("Device or resource busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
     let said = said.trim();
     let said = said.strip_prefix("fusermount3: ").unwrap_or(said);
     io::Error::new(kind, format!("fusermount3: {said}"))

@@ -25,9 +25,10 @@ impl WritePosition {
     pub(super) fn of(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
         let appends = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND);
         // A page from the kernel's cache has a fixed offset, even if the writer appended.
-        match appends && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            true => Self::End(offset),
-            false => Self::At(offset),
+        if appends && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            Self::End(offset)
+        } else {
+            Self::At(offset)
         }
     }
 }
@@ -55,10 +56,7 @@ impl FrontEnd {
         };
         let is_slow = writes && !policy.no_open && store.is_slow(ino.0, SlowCall::Open);
         self.answer(Opcode::Open, req, is_slow, move |mounted, mut span| {
-            let opened = match policy.no_open {
-                true => Err(Errno::NOSYS.into()),
-                false => span.store(|| open(&*mounted.store)),
-            };
+            let opened = if policy.no_open { Err(Errno::NOSYS.into()) } else { span.store(|| open(&*mounted.store)) };
             reply_opened(&mut span, opened, policy.direct_io, reply);
         });
     }

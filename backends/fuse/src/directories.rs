@@ -41,10 +41,7 @@ impl FrontEnd {
                 }
             }
             let cookies = &self.mounted.cookies;
-            let after = match offset <= DOT_DOT {
-                true => 0,
-                false => cookies.widen(dir, offset)?,
-            };
+            let after = if offset <= DOT_DOT { 0 } else { cookies.widen(dir, offset)? };
             let mut listing = cookies.listing(dir, add);
             let mut taken = Ok(());
             store.readdir(dir, after, with_attr, &mut |entry| {
@@ -61,10 +58,7 @@ impl FrontEnd {
 
     pub(super) fn opendir(&self, reply: ReplyOpen) {
         let mut span = self.mounted.start(Opcode::Opendir);
-        let opened = match self.policy.no_open {
-            true => Err(Errno::NOSYS.into()),
-            false => Ok(0),
-        };
+        let opened = if self.policy.no_open { Err(Errno::NOSYS.into()) } else { Ok(0) };
         reply_opened(&mut span, opened, false, reply);
     }
 

@@ -322,10 +322,7 @@ impl FrontEnd {
 }
 
 pub(super) fn reply_opened(span: &mut Span<'_>, opened: Result<u64>, direct_io: bool, reply: ReplyOpen) {
-    let flags = match direct_io {
-        true => FopenFlags::FOPEN_DIRECT_IO,
-        false => FopenFlags::empty(),
-    };
+    let flags = if direct_io { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::empty() };
     match opened {
         Ok(handle) => {
             span.handled();

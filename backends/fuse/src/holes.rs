@@ -20,10 +20,8 @@ impl HoleSearch {
     /// it holds no bytes.
     pub(super) fn ask(&self, store: &dyn Store) -> Result<(Option<u64>, bool)> {
         let found = self.seek(store)?;
-        let is_end = |offset| match self.size_lags {
-            true => Ok(false),
-            false => store.getattr(self.ino).map(|attr| offset >= attr.size),
-        };
+        let is_end =
+            |offset| if self.size_lags { Ok(false) } else { store.getattr(self.ino).map(|attr| offset >= attr.size) };
         let is_hole = match (self.target, found) {
             (Seek::Data, Some(at)) => at > self.offset,
             (_, None) => !is_end(self.offset)?,
@@ -48,9 +46,10 @@ impl HoleSearch {
         let (mut found, is_hole) = self.ask(store)?;
         if is_hole {
             if !write_back() {
-                return match self.size_lags {
-                    true => Err(Errno::NOSYS.into()),
-                    false => self.target.without_holes(self.offset, store.getattr(self.ino)?.size),
+                return if self.size_lags {
+                    Err(Errno::NOSYS.into())
+                } else {
+                    self.target.without_holes(self.offset, store.getattr(self.ino)?.size)
                 };
             }
             // The store now has the pages that were dirty when the call began.

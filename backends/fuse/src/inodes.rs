@@ -71,10 +71,7 @@ impl Inodes {
         }
         let orphan = entry.orphan;
         held.remove(&ino);
-        match orphan {
-            true => ForgetOutcome::Orphan,
-            false => ForgetOutcome::Name,
-        }
+        if orphan { ForgetOutcome::Orphan } else { ForgetOutcome::Name }
     }
 
     /// Whether the kernel holds a reference.

@@ -218,10 +218,7 @@ impl FrontEnd {
 /// kernel has to open that one, unless the program insists on a new file: `ESTALE` makes it look the name up again.
 fn not_created(error: StoreError, flags: i32, is_there: impl FnOnce() -> bool) -> StoreError {
     let is_exclusive = OFlags::from_bits_retain(flags.cast_unsigned()).contains(OFlags::EXCL);
-    match error.errno == Errno::EXIST && !is_exclusive && is_there() {
-        true => Errno::STALE.into(),
-        false => error,
-    }
+    if error.errno == Errno::EXIST && !is_exclusive && is_there() { Errno::STALE.into() } else { error }
 }
 
 /// A node to be created, possibly on another thread than the one that received the request.

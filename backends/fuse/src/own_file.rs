@@ -50,10 +50,7 @@ fn regular(opened: io::Result<File>, dir: impl AsFd, name: &Path) -> io::Result<
             Err(_) => true,
         },
     };
-    match is_regular {
-        true => opened,
-        false => Err(io::Error::other("it is not a regular file")),
-    }
+    if is_regular { opened } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// Whether a file was not opened because a link, a directory, a FIFO, a socket or a device has its name.

@@ -39,8 +39,5 @@ pub(super) fn leave_descriptors() -> io::Result<()> {
 pub(super) fn open_root(mount: &MountEntry, flags: OFlags) -> Result<OwnedFd, Errno> {
     let root = openat(CWD, &mount.at, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let device = fstat(&root)?.st_dev;
-    match (major(device), minor(device)) == mount.device {
-        true => Ok(root),
-        false => Err(Errno::XDEV),
-    }
+    if (major(device), minor(device)) == mount.device { Ok(root) } else { Err(Errno::XDEV) }
 }

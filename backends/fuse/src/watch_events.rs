@@ -106,12 +106,11 @@ fn touch(place: &MountEntry, ino: Ino, path: &Path) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     // Nothing of a mount that covers this one must change.
     let root = open_root(place, OFlags::PATH)?;
-    let file = match path.as_os_str().is_empty() {
-        true => root,
-        false => {
-            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-            openat2(&root, path, flags, Mode::empty(), resolve)?
-        }
+    let file = if path.as_os_str().is_empty() {
+        root
+    } else {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        openat2(&root, path, flags, Mode::empty(), resolve)?
     };
     // Asks for the new attributes before the kernel locks the inode: a new size can make it wait for pages.
     let found = fstat(&file)?;

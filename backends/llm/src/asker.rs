@@ -171,10 +171,11 @@ impl Asker {
                     millis(reply.timing.first_byte),
                     millis(reply.timing.total),
                     reply.origin.name(),
-                    match reply.has_own_sampling {
-                        true => "; the server chooses the sampling, so answers are not deterministic",
-                        false => "",
-                    },
+                    if reply.has_own_sampling {
+"; the server chooses the sampling, so answers are not deterministic"
+} else {
+""
+},
                 ));
                 self.count(purpose, &reply);
                 if reply.finish == Finish::Filtered {

@@ -32,10 +32,7 @@ impl ApiKey {
         let text = text.replace(&self.0, "***");
         // "Incorrect API key provided: sk-abcd****wxyz" shows both ends of the key.
         let head = self.0.get(..6).unwrap_or(&self.0);
-        let word = |word| match !head.is_empty() && str::contains(word, head) {
-            true => "***",
-            false => word,
-        };
+        let word = |word| if !head.is_empty() && str::contains(word, head) { "***" } else { word };
         text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 }

@@ -33,10 +33,7 @@ impl BodyLimit {
     /// The same limit, with at most this many bytes.
     #[must_use]
     pub const fn at_most(self, bytes: u64) -> Self {
-        match bytes < self.bytes {
-            true => Self { bytes, ..self },
-            false => self,
-        }
+        if bytes < self.bytes { Self { bytes, ..self } } else { self }
     }
 }
 

@@ -41,9 +41,10 @@ async fn a_body_ends_at_its_limit_whatever_length_the_server_states() {
     for head in ["\r\n", "Content-Length: 35184372088832\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
         let url = serve(move |mut stream| {
             let _ = write!(stream, "HTTP/1.1 200 OK\r\n{head}");
-            let chunk = match head.starts_with("Transfer") {
-                true => [&b"1000\r\n"[..], &[b'x'; 4096], b"\r\n"].concat(),
-                false => vec![b'x'; 4096],
+            let chunk = if head.starts_with("Transfer") {
+                [&b"1000\r\n"[..], &[b'x'; 4096], b"\r\n"].concat()
+            } else {
+                vec![b'x'; 4096]
             };
             while stream.write_all(&chunk).is_ok() {}
         });

@@ -62,9 +62,10 @@ impl AdoptedChanges {
         let mut known = placeholders.write();
         for (ino, is_one) in std::mem::take(&mut self.placeholders) {
             // Taken for one where that cannot be told: a read then asks the table.
-            match is_one.unwrap_or_else(|| tables::is_placeholder(db, ino).unwrap_or(true)) {
-                true => known.insert(ino),
-                false => known.remove(&ino),
+            if is_one.unwrap_or_else(|| tables::is_placeholder(db, ino).unwrap_or(true)) {
+                known.insert(ino)
+            } else {
+                known.remove(&ino)
             };
         }
         Ok(())
@@ -299,10 +300,7 @@ impl Adoption<'_> {
         nodes::update(self.db, &attr)?;
         let is_made = self.made.contains(&ino);
         let mut is_placeholder = false;
-        let clear = |at, and_after| match is_made {
-            true => Ok(()),
-            false => tables::clear_missing(self.db, ino, at, and_after),
-        };
+        let clear = |at, and_after| if is_made { Ok(()) } else { tables::clear_missing(self.db, ino, at, and_after) };
         clear(to.size.div_ceil(CHUNK), true)?;
         for (at, chunk) in to.chunks.iter().enumerate() {
             let is_same = before

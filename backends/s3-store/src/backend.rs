@@ -146,10 +146,7 @@ impl S3Mount {
 impl MountedStore for S3Mount {
     fn describe(&self) -> Description {
         let is_fresh = self.variant == S3Variant::Fresh;
-        let empty = match is_fresh {
-            true => ", empty at each restart as on a new host (cold cells only)",
-            false => "",
-        };
+        let empty = if is_fresh { ", empty at each restart as on a new host (cold cells only)" } else { "" };
         let server = self.server.words();
         let how = self.variant.difference();
         let name = format!("s3{}{}", self.variant.suffix(), self.server.suffix());

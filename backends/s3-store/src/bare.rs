@@ -81,13 +81,12 @@ impl Backend for S3Bare {
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let servers = &self.services.s3;
         let address = servers.address(&config.program, self.server)?;
-        let credentials = match is_directory(&address.endpoint) {
-            true => Credentials::None,
-            false => {
-                let (id, secret) = address.credentials()?;
-                let (secret, source) = (Secret(secret), "the server that is measured".to_owned());
-                Credentials::Key(AccessKey { id, secret, token: None, source })
-            }
+        let credentials = if is_directory(&address.endpoint) {
+            Credentials::None
+        } else {
+            let (id, secret) = address.credentials()?;
+            let (secret, source) = (Secret(secret), "the server that is measured".to_owned());
+            Credentials::Key(AccessKey { id, secret, token: None, source })
         };
         let bucket = S3Config {
             endpoint: address.endpoint,

@@ -114,10 +114,7 @@ impl Cache {
         let has_changed_root = self.base.node(root) != nothing.node(root);
         self.store.transaction(|db| {
             tables::clear_base(db)?;
-            match has_changed_root {
-                true => tables::journal_inode(db, ROOT),
-                false => Ok(()),
-            }
+            if has_changed_root { tables::journal_inode(db, ROOT) } else { Ok(()) }
         })?;
         (self.head, self.base) = (Head::default(), nothing);
         self.intents.clear();

@@ -131,10 +131,7 @@ impl Reader<'_> {
             btime: attr.btime.0,
             xattrs: BTreeMap::new(),
         };
-        let names = match self.cache.store.may_have_xattrs() {
-            true => xattrs::list(self.db, attr.ino)?,
-            false => Vec::new(),
-        };
+        let names = if self.cache.store.may_have_xattrs() { xattrs::list(self.db, attr.ino)? } else { Vec::new() };
         for name in names {
             let value = xattrs::get(self.db, attr.ino, &name)?;
             found.xattrs.insert(Name(name), value.into());

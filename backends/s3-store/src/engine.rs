@@ -397,10 +397,7 @@ impl EngineState {
         if done.restless == 0 {
             self.inner.synced.fetch_max(changes, Ordering::AcqRel);
         }
-        match done.missing.is_empty() {
-            true => Ok(()),
-            false => Err(nowhere(&done.missing)),
-        }
+        if done.missing.is_empty() { Ok(()) } else { Err(nowhere(&done.missing)) }
     }
 
     /// Adopts others' commits. Where a check of the head is due and no caller waits, it only checks.
@@ -415,10 +412,7 @@ impl EngineState {
                 true => session.glance().await?,
                 false => {}
             }
-            match follows {
-                true => session.follow().await,
-                false => Ok(0),
-            }
+            if follows { session.follow().await } else { Ok(0) }
         });
         self.take_adopted();
         self.inner.unread.forget_old();
@@ -485,10 +479,7 @@ impl EngineState {
             let Some(dir) = watched.get(&(false, *parent)) else {
                 continue;
             };
-            let path = match dir.is_empty() {
-                true => name.clone(),
-                false => [dir, &b"/"[..], name].concat(),
-            };
+            let path = if dir.is_empty() { name.clone() } else { [dir, &b"/"[..], name].concat() };
             let db = store.db();
             let found = tables::identity(&db, *parent)?;
             let found = found.and_then(|dir| base.name(&(dir, Name(name.clone()))));

@@ -52,10 +52,7 @@ impl LastFailure {
 
 /// The first and the last index of the chunks that a range in bytes touches, up to the largest possible file.
 fn chunks(range: &Range<u64>) -> (u64, u64) {
-    match range.is_empty() {
-        true => (1, 0),
-        false => (range.start / CHUNK, (range.end - 1).min(i64::MAX as u64) / CHUNK),
-    }
+    if range.is_empty() { (1, 0) } else { (range.start / CHUNK, (range.end - 1).min(i64::MAX as u64) / CHUNK) }
 }
 
 impl S3Store {
@@ -76,9 +73,8 @@ impl S3Store {
 
     /// As [`S3Store::hold`], for a write of a range: also holds the last chunk, if the file grows.
     pub(super) fn hold_for_write(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
-        self.hold_of_size(ino, |size| match range.end > size {
-            true => range.start.min(size.saturating_sub(1))..range.end,
-            false => range.clone(),
+        self.hold_of_size(ino, |size| {
+            if range.end > size { range.start.min(size.saturating_sub(1))..range.end } else { range.clone() }
         })
     }
 
@@ -157,10 +153,8 @@ impl Inner {
     /// the tables have it: otherwise a power loss leaves zeros there, which the mount might upload.
     fn fill(&self, ino: Ino, at: u64, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         let is_wanted = |db: &Db| -> Result<bool> { Ok(tables::missing(db, ino, at, at)? == [(at, *chunk)]) };
-        let write = |db: &Db| match is_wanted(db)? {
-            true => adopt::fill(db, &self.owner, ino, (at, chunk), bytes),
-            false => Ok(()),
-        };
+        let write =
+            |db: &Db| if is_wanted(db)? { adopt::fill(db, &self.owner, ino, (at, chunk), bytes) } else { Ok(()) };
         let is_in_head = at * CHUNK + u64::from(chunk.length) <= HEAD;
         if !is_in_head {
             self.store.transaction(write)?;

@@ -35,10 +35,7 @@ impl IndexLink {
 
     /// The content of a file is here from now on. In the transaction that writes it, also before [`IndexLink::set`].
     pub(super) fn filled(db: &Db, ino: Ino) -> Result<()> {
-        match is_indexed(db)? {
-            true => AgentMemory::mark(db, ino),
-            false => Ok(()),
-        }
+        if is_indexed(db)? { AgentMemory::mark(db, ino) } else { Ok(()) }
     }
 
     /// A call has changed a file. Also if it began before there was an index, which then does not know of the call.

@@ -168,9 +168,10 @@ impl Thread {
     fn run(&self, inbox: &Receiver<StaleEntries>) {
         let mut deferred: Vec<DeferredInvalidation> = Vec::new();
         loop {
-            let next = match deferred.is_empty() {
-                true => inbox.recv().map_err(RecvTimeoutError::from),
-                false => inbox.recv_timeout(RETRY),
+            let next = if deferred.is_empty() {
+                inbox.recv().map_err(RecvTimeoutError::from)
+            } else {
+                inbox.recv_timeout(RETRY)
             };
             match next {
                 Ok(stale) => self.invalidate(stale, &mut deferred),
@@ -182,9 +183,10 @@ impl Thread {
                 if is_pending && Instant::now() < it.deadline {
                     return true;
                 }
-                match is_pending {
-                    true => self.invalidate_apart(it.ino),
-                    false => self.kernel.invalidate_inode(it.ino),
+                if is_pending {
+                    self.invalidate_apart(it.ino)
+                } else {
+                    self.kernel.invalidate_inode(it.ino)
                 }
                 if let Some(path) = &it.watched {
                     self.kernel.tell_watchers(it.ino, path);
@@ -201,14 +203,15 @@ impl Thread {
         }
         let first = deferred.len();
         for ino in stale.inodes {
-            match self.reads.has(ino) {
-                true => deferred.push(DeferredInvalidation {
+            if self.reads.has(ino) {
+                deferred.push(DeferredInvalidation {
                     ino,
                     deadline: Instant::now() + READ_PATIENCE,
                     watched: None,
                     _batch: Rc::clone(&batch),
-                }),
-                false => self.kernel.invalidate_inode(ino),
+                })
+            } else {
+                self.kernel.invalidate_inode(ino)
             }
         }
         for (ino, path) in stale.watched {

@@ -159,10 +159,11 @@ impl S3Store {
     /// # Errors
     /// If the cache cannot be read.
     pub fn pending(&self) -> Result<u64> {
-        match self.inner.has_changes() || self.read_only.is_some() {
-            true => tables::pending(&self.inner.store.db()),
+        if self.inner.has_changes() || self.read_only.is_some() {
+            tables::pending(&self.inner.store.db())
+        } else {
             // The journal is cleared a moment later.
-            false => Ok(0),
+            Ok(0)
         }
     }
 
@@ -414,10 +415,11 @@ impl Store for S3Store {
     }
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        match self.must_wait(self.fsync_promises_bucket()) {
+        if self.must_wait(self.fsync_promises_bucket()) {
             // A commit contains all changes before it.
-            true => self.upload(),
-            false => self.inner.store.fsync(ino, data_only),
+            self.upload()
+        } else {
+            self.inner.store.fsync(ino, data_only)
         }
     }
 
@@ -430,10 +432,7 @@ impl Store for S3Store {
     }
 
     fn close(&self, _handle: u64, _ino: Ino) -> Result<()> {
-        match self.must_wait(self.wants_close()) {
-            true => self.upload(),
-            false => Ok(()),
-        }
+        if self.must_wait(self.wants_close()) { self.upload() } else { Ok(()) }
     }
 
     fn is_slow(&self, ino: Ino, call: SlowCall) -> bool {

@@ -40,10 +40,7 @@ pub(super) struct Batch {
 impl Batch {
     /// Notes the end of the batch, and its commit; the mark up to which the journal is cleared after that.
     pub(super) fn end(&self, db: &Db) -> Result<u64> {
-        let mark = match self.ends {
-            true => tables::end_batch(db)?,
-            false => 0,
-        };
+        let mark = if self.ends { tables::end_batch(db)? } else { 0 };
         if let Some(nonce) = self.intent {
             tables::add_intent(db, nonce)?;
         }

@@ -121,10 +121,7 @@ impl S3Store {
     /// # Errors
     /// See [`OpenError`]. A cache that did not exist does not exist afterwards either.
     pub fn open(config: S3Config, file: &Path, owner: &Caller, options: OpenOptions) -> Result<Self, OpenError> {
-        let quarantined = match options.rebuild_cache && file.exists() {
-            true => Some(recovery::quarantine(file)?),
-            false => None,
-        };
+        let quarantined = if options.rebuild_cache && file.exists() { Some(recovery::quarantine(file)?) } else { None };
         let opened = Self::open_cache(config, file, owner, options, quarantined.as_deref());
         if opened.is_err()
             && let Some(quarantined) = &quarantined

@@ -216,9 +216,10 @@ impl BucketOptions {
         let bucket = self.bucket.clone();
         let bucket = bucket.or_else(|| variable("CTXBENCH_S3_BUCKET"));
         Ok(S3Config {
-            credentials: match is_directory(&endpoint) {
-                true => Credentials::None,
-                false => Credentials::find(&endpoint, &region, &variable)?,
+            credentials: if is_directory(&endpoint) {
+                Credentials::None
+            } else {
+                Credentials::find(&endpoint, &region, &variable)?
             },
             endpoint,
             region,

@@ -56,10 +56,7 @@ pub(super) fn lengthen(db: &Db, ino: Ino) -> Result<()> {
     }
     let (first, last) = ((HEAD + held) / CHUNK, (attr.size - 1) / CHUNK);
     let missing = tables::missing(db, ino, first, last)?.len() as u64;
-    match missing == last - first + 1 {
-        true => content::lengthen_tail(db, ino, needed),
-        false => Ok(()),
-    }
+    if missing == last - first + 1 { content::lengthen_tail(db, ino, needed) } else { Ok(()) }
 }
 
 /// The content that the log has of a file.
@@ -146,10 +143,11 @@ fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Repai
     for at in durable / CHUNK..attr.size.div_ceil(CHUNK) {
         let known = base.chunks.get(at as usize);
         if is_missing(db, attr.ino, at)? {
-            match end == attr.size {
-                true => continue,
+            if end == attr.size {
+                continue;
+            } else {
                 // A part that the bucket has would be cut off.
-                false => return Ok(Repair::Refuse),
+                return Ok(Repair::Refuse);
             }
         }
         if end < attr.size {
@@ -172,8 +170,5 @@ fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Repai
         }
     }
     // The bucket may have the file as it was before it was truncated.
-    Ok(match is_cut && !missing.is_empty() {
-        true => Repair::Refuse,
-        false => Repair::Fetch(missing, end),
-    })
+    Ok(if is_cut && !missing.is_empty() { Repair::Refuse } else { Repair::Fetch(missing, end) })
 }

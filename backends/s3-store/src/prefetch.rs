@@ -66,9 +66,10 @@ fn run(files: &S3Store, woken: &Receiver<()>) {
                 false
             }
         };
-        let slept = match has_all {
-            true => woken.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => woken.recv_timeout(AFTER_FAILURE),
+        let slept = if has_all {
+            woken.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            woken.recv_timeout(AFTER_FAILURE)
         };
         if slept == Err(RecvTimeoutError::Disconnected) || files.inner.is_ending.load(Ordering::Acquire) {
             return;

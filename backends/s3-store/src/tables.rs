@@ -211,10 +211,7 @@ fn remove_base_node(db: &Db, id: NodeId) -> Result<()> {
         Some(ino) => sqlite::tables::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
         None => false,
     };
-    match is_gone {
-        true => forget_identity(db, id),
-        false => Ok(()),
-    }
+    if is_gone { forget_identity(db, id) } else { Ok(()) }
 }
 
 fn set_base_node(db: &Db, id: NodeId, node: &Node) -> Result<()> {
@@ -424,9 +421,10 @@ pub(super) fn move_missing(db: &Db, ino: Ino, at: u64, chunk: &Chunk) -> Result<
 
 /// The bytes of chunks from `at` on, or of the one at `at`, are here, or not wanted.
 pub(super) fn clear_missing(db: &Db, ino: Ino, at: u64, and_after: bool) -> Result<()> {
-    match and_after {
-        true => db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at >= ?2", [signed(ino), signed(at)])?,
-        false => db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at = ?2", [signed(ino), signed(at)])?,
+    if and_after {
+        db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at >= ?2", [signed(ino), signed(at)])?
+    } else {
+        db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at = ?2", [signed(ino), signed(at)])?
     };
     Ok(())
 }

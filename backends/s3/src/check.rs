@@ -39,9 +39,10 @@ pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
         && let Ok(other) = bucket_address(config, !config.path_style)
         && ask(&server, &other, config).await.is_ok()
     {
-        let (place, fix) = match config.path_style {
-            true => ("host name, not in the path", "add --virtual-host"),
-            false => ("path, not in the host name", "leave out --virtual-host"),
+        let (place, fix) = if config.path_style {
+            ("host name, not in the path", "add --virtual-host")
+        } else {
+            ("path, not in the host name", "leave out --virtual-host")
         };
         let (endpoint, name) = (&config.endpoint, &config.bucket);
         let reason = format!("{endpoint} needs bucket {name} in the {place}");
@@ -54,11 +55,10 @@ pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
 async fn ask(server: &Server, address: &rusty_s3::Bucket, config: &S3Config) -> Result<(), (S3OpenError, bool)> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let answer = server.ask(address).await.map_err(|error| {
-        let (what, fix) = match error.is_untrusted {
-            true => {
-                ("has an untrusted certificate", "set SSL_CERT_FILE to the certificate of the authority that signed it")
-            }
-            false => ("does not answer", "check that the server is running at this address"),
+        let (what, fix) = if error.is_untrusted {
+            ("has an untrusted certificate", "set SSL_CERT_FILE to the certificate of the authority that signed it")
+        } else {
+            ("does not answer", "check that the server is running at this address")
         };
         // A host name with the bucket in it need not exist.
         let may_be_style = !error.is_untrusted && !config.path_style;

@@ -100,10 +100,11 @@ impl Objects for Client {
             (None, Key::Blob(hash, _)) => Some(hash),
             _ => None,
         };
-        match self.bucket.write(&name, sealed, &[], Precondition::Absent, digest).await? {
-            true => Ok(PutOutcome::Created),
+        if self.bucket.write(&name, sealed, &[], Precondition::Absent, digest).await? {
+            Ok(PutOutcome::Created)
+        } else {
             // Maybe by an earlier attempt of this request: the session knows its own commit by the nonce.
-            false => Ok(PutOutcome::Exists),
+            Ok(PutOutcome::Exists)
         }
     }
 
@@ -173,9 +174,10 @@ impl MirrorClient {
 
     /// The whole key of an object to change. Those of logs are refused, as the bucket policy does.
     fn changeable(&self, key: &str) -> Result<String, Fault> {
-        match key.split('/').any(|name| name == ".ctx") {
-            true => Err(Fault::Refused(format!("{key} belongs to a log, not to a mirror"))),
-            false => Ok(self.key(key)),
+        if key.split('/').any(|name| name == ".ctx") {
+            Err(Fault::Refused(format!("{key} belongs to a log, not to a mirror")))
+        } else {
+            Ok(self.key(key))
         }
     }
 
@@ -262,9 +264,10 @@ impl ResultsClient {
     /// may exist.
     pub async fn create(&self, key: &str, body: Bytes) -> Result<PutOutcome, Fault> {
         let key = format!("{}{key}", self.prefix);
-        match self.bucket.write(&key, body, &[], Precondition::Absent, None).await? {
-            true => Ok(PutOutcome::Created),
-            false => Ok(PutOutcome::Exists),
+        if self.bucket.write(&key, body, &[], Precondition::Absent, None).await? {
+            Ok(PutOutcome::Created)
+        } else {
+            Ok(PutOutcome::Exists)
         }
     }
 

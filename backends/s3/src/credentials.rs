@@ -226,9 +226,12 @@ impl RoleKeys {
     async fn renew(&self) -> Result<AccessKey, KeyError> {
         let late = |_| Err(format!("no answer within {} s", FETCH_LIMIT.as_secs()));
         let fetched = tokio::time::timeout(FETCH_LIMIT, self.service.fetch()).await.unwrap_or_else(late);
-        let fetched = fetched.and_then(|fetched| match fetched.expires > Timestamp::now() {
-            true => Ok(fetched),
-            false => Err(format!("its key ended at {}: check the clock of this machine", fetched.expires)),
+        let fetched = fetched.and_then(|fetched| {
+            if fetched.expires > Timestamp::now() {
+                Ok(fetched)
+            } else {
+                Err(format!("its key ended at {}: check the clock of this machine", fetched.expires))
+            }
         });
         let mut state = self.state();
         state.attempted = Some(Instant::now());
@@ -417,9 +420,10 @@ impl KeyService {
             fields.map(|(name, value)| value.filter(|value| !value.is_empty()).ok_or_else(|| missing(name)));
         let expires = expires?.parse().map_err(|_| "its answer has an Expiration that is no time")?;
         let key = AccessKey { id: id?, secret: Secret(secret?), token: Some(Secret(token?)), source: self.place() };
-        match key.is_valid() {
-            true => Ok(TemporaryKey { key, expires }),
-            false => Err("its key has blanks or other characters that a header cannot have".to_owned()),
+        if key.is_valid() {
+            Ok(TemporaryKey { key, expires })
+        } else {
+            Err("its key has blanks or other characters that a header cannot have".to_owned())
         }
     }
 }

@@ -227,19 +227,13 @@ fn encode(part: &str) -> Result<String, String> {
         _ => part
             .chars()
             .flat_map(|c| {
-                match c == '%' || c.is_ascii_control() {
-                    true => format!("%{:02X}", c as u32),
-                    false => c.to_string(),
-                }
-                .chars()
-                .collect::<Vec<_>>()
+                (if c == '%' || c.is_ascii_control() { format!("%{:02X}", c as u32) } else { c.to_string() })
+                    .chars()
+                    .collect::<Vec<_>>()
             })
             .collect(),
     };
-    match name.len() <= 255 {
-        true => Ok(name),
-        false => Err(format!("the name {part:?} is too long for a directory")),
-    }
+    if name.len() <= 255 { Ok(name) } else { Err(format!("the name {part:?} is too long for a directory")) }
 }
 
 /// The part of a key that a name is of; `None` if it is of none.

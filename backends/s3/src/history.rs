@@ -202,10 +202,7 @@ impl LogPaths {
     fn new(listed: &str) -> Self {
         let names = listed.split('/').filter(|name| !name.is_empty());
         let listed: Vec<String> = names.map(str::to_owned).collect();
-        let position = match listed.is_empty() {
-            true => Position::Within,
-            false => Position::Above(0),
-        };
+        let position = if listed.is_empty() { Position::Within } else { Position::Above(0) };
         Self { all: vec![(TOP, Name(Vec::new()), position)], known: BTreeMap::new(), listed, names_read: 0 }
     }
 
@@ -221,10 +218,13 @@ impl LogPaths {
             return *known;
         }
         let position = match self.position(dir) {
-            Position::Above(names) if self.listed[names] == text(&name.0) => match names + 1 == self.listed.len() {
-                true => Position::Within,
-                false => Position::Above(names + 1),
-            },
+            Position::Above(names) if self.listed[names] == text(&name.0) => {
+                if names + 1 == self.listed.len() {
+                    Position::Within
+                } else {
+                    Position::Above(names + 1)
+                }
+            }
             Position::Within => Position::Within,
             Position::Above(_) | Position::Elsewhere => Position::Elsewhere,
         };
@@ -313,10 +313,7 @@ impl LogPaths {
                 (Some(was), Some(is)) => was.same_bytes(is),
                 _ => was.body == is.body,
             };
-            let event = match is_same {
-                true => Event::Attributes,
-                false => Event::Changed,
-            };
+            let event = if is_same { Event::Attributes } else { Event::Changed };
             Some((*id, event))
         });
         let nodes: Vec<_> = nodes.collect();

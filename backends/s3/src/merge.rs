@@ -368,9 +368,10 @@ impl Merge<'_, '_> {
             return Ok(false);
         };
         let before = self.base.node(id).and_then(Node::content);
-        let merged = match is_ours {
-            true => self.resolve(before, id, edit, &content)?,
-            false => self.resolve(before, there, &content, edit)?,
+        let merged = if is_ours {
+            self.resolve(before, id, edit, &content)?
+        } else {
+            self.resolve(before, there, &content, edit)?
         };
         let Some(content) = merged else {
             return Ok(false);

@@ -80,10 +80,7 @@ pub fn escape(name: &[u8]) -> String {
     let push = |key: &mut String, byte: u8| key.push_str(&format!("%{byte:02X}"));
     for chunk in name.utf8_chunks() {
         for c in chunk.valid().chars() {
-            match c.is_ascii_control() || "%\\".contains(c) {
-                true => push(&mut key, c as u8),
-                false => key.push(c),
-            }
+            if c.is_ascii_control() || "%\\".contains(c) { push(&mut key, c as u8) } else { key.push(c) }
         }
         let invalid = chunk.invalid().iter();
         invalid.for_each(|byte| push(&mut key, *byte));

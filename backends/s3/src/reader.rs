@@ -186,10 +186,7 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     };
     let bytes = expected(objects, key, range, chunk.hash).await?;
     let bytes = bytes.ok_or_else(|| damaged(key, "it is gone"))?;
-    match Hash::of(&bytes) == chunk.hash {
-        true => Ok(bytes),
-        false => Err(damaged(key, "its bytes do not match its digest")),
-    }
+    if Hash::of(&bytes) == chunk.hash { Ok(bytes) } else { Err(damaged(key, "its bytes do not match its digest")) }
 }
 
 /// The bytes of a file of at most some MiB.

@@ -47,10 +47,7 @@ pub(crate) fn bucket_address(config: &S3Config, path_style: bool) -> Result<rust
         S3OpenError::new(reason, "give an address such as http://127.0.0.1:9000")
     };
     let url = Url::parse(endpoint).map_err(|error| wrong(&error))?;
-    let style = match path_style {
-        true => UrlStyle::Path,
-        false => UrlStyle::VirtualHost,
-    };
+    let style = if path_style { UrlStyle::Path } else { UrlStyle::VirtualHost };
     let bucket = rusty_s3::Bucket::new(url, style, name.clone(), config.region.clone());
     bucket.map_err(|error| match error {
         // Such as an IP address.
@@ -145,10 +142,7 @@ impl Answer {
             Some(redirected) => format!("{request}: {} {code}: {redirected}", self.status),
             None => format!("{request}: {} {code}", self.status),
         };
-        match self.is_transient() {
-            true => Fault::Unknown(told),
-            false => Fault::Refused(format!("{told} ({})", self.fix())),
-        }
+        if self.is_transient() { Fault::Unknown(told) } else { Fault::Refused(format!("{told} ({})", self.fix())) }
     }
 }
 
@@ -180,10 +174,11 @@ impl Server {
             .no_deflate()
             // Each request has its own time limit, by its length.
             .connect_timeout(config.timeout.min(Duration::from_secs(5)));
-        let http = match config.endpoint.starts_with("http://") {
+        let http = if config.endpoint.starts_with("http://") {
             // Reading the system's certificates takes longer than a mount may.
-            true => http.tls_certs_only([]),
-            false => http,
+            http.tls_certs_only([])
+        } else {
+            http
         };
         let http = http.build().map_err(|error| {
             let reason = format!("cannot start an HTTP client: {}", one_line(&error));
@@ -275,9 +270,10 @@ impl Server {
             Some(PartLength(length)) => limit.at_most(*length),
             None => limit,
         };
-        let body = match response.status().is_success() {
-            true => read_body(response, limit.within(self.timeout)).await?,
-            false => read_start(response, limits::ERROR.within(self.timeout)).await,
+        let body = if response.status().is_success() {
+            read_body(response, limit.within(self.timeout)).await?
+        } else {
+            read_start(response, limits::ERROR.within(self.timeout)).await
         };
         self.requests.count("s3_bytes_received", body.len());
         let mut answer = Answer { status, headers, body, redirected, is_key_expired: false };
@@ -313,9 +309,10 @@ impl Server {
                     return answered.map_err(|error| {
                         let told = format!("{method} {path}: {error}");
                         // A change may be done, whatever its answer is.
-                        match error.is_too_long && *method == Method::GET {
-                            true => Fault::Unreadable(told),
-                            false => Fault::Unknown(told),
+                        if error.is_too_long && *method == Method::GET {
+                            Fault::Unreadable(told)
+                        } else {
+                            Fault::Unknown(told)
                         }
                     });
                 }
@@ -397,9 +394,10 @@ impl Server {
     pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
         let request = Request::delete(self.address.object_url(key).as_str());
         let answer = self.send(request, Bytes::new()).await?;
-        match answer.is_success() || answer.code() == Some("NoSuchKey") {
-            true => Ok(()),
-            false => Err(answer.fault(&format!("DELETE {key}"))),
+        if answer.is_success() || answer.code() == Some("NoSuchKey") {
+            Ok(())
+        } else {
+            Err(answer.fault(&format!("DELETE {key}")))
         }
     }
 }

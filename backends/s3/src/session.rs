@@ -151,10 +151,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
 
     /// After a long time out of contact, the commit after the head may be removed: it is neither read nor created unseen.
     async fn ensure_contact(&mut self) -> Result<()> {
-        match self.is_in_contact() {
-            true => Ok(()),
-            false => self.verify().await,
-        }
+        if self.is_in_contact() { Ok(()) } else { self.verify().await }
     }
 
     /// Checks that the head of the working copy is in the log, and takes up a log that the working copy knows nothing of.
@@ -225,9 +222,10 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
                 Ok(None) => {
                     let floors = self.contact.floors.clone();
                     self.contact.floors = reader::floors(self.objects, floors).await?;
-                    return match oldest(&self.contact.floors) <= number {
-                        true => Err(BrokenLog::Gone(number).into()),
-                        false => self.verify().await,
+                    return if oldest(&self.contact.floors) <= number {
+                        Err(BrokenLog::Gone(number).into())
+                    } else {
+                        self.verify().await
                     };
                 }
                 // Another commit, or an answer that was damaged on its way.
@@ -448,10 +446,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     pub async fn checkpoint(&mut self, last: u64, is_last: bool) -> Result<bool> {
         let (head, nodes) = (self.replica.head().number, self.replica.base().count() as u64);
         let every = CHECKPOINT_AFTER + nodes / NODES_PER_COMMIT;
-        let is_due = match is_last {
-            true => head > last + nodes / NODES_PER_LAST_COMMIT,
-            false => head / every > last / every,
-        };
+        let is_due = if is_last { head > last + nodes / NODES_PER_LAST_COMMIT } else { head / every > last / every };
         if !is_due || !self.contact.is_conditional {
             return Ok(false);
         }

@@ -47,19 +47,19 @@ pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> O
         return Some(ours.to_vec());
     }
     let base = base?;
-    let is_text = |bytes: &[u8]| match base.is_empty() {
-        // Short binary files often have no zero byte, and nothing tells that they were text before.
-        true => std::str::from_utf8(bytes).is_ok(),
-        false => true,
+    let is_text = |bytes: &[u8]| {
+        if base.is_empty() {
+            // Short binary files often have no zero byte, and nothing tells that they were text before.
+            std::str::from_utf8(bytes).is_ok()
+        } else {
+            true
+        }
     };
     if ([base, ours, theirs].iter()).any(|bytes| bytes.contains(&0) || !is_text(bytes)) {
         return None;
     }
     if ours.starts_with(base) && theirs.starts_with(base) {
-        let common = match is_own {
-            true => common_lines(ours, theirs).max(base.len()),
-            false => base.len(),
-        };
+        let common = if is_own { common_lines(ours, theirs).max(base.len()) } else { base.len() };
         // A last line without its end is ended first, so that no line is torn.
         let is_ended = theirs.is_empty() || theirs.ends_with(b"\n");
         let end = if is_ended { &b""[..] } else { b"\n" };

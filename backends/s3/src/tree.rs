@@ -465,10 +465,10 @@ impl Tree {
     /// The node at a path of names separated by `/`; empty ones are skipped.
     pub fn find(&self, path: &[u8]) -> Option<NodeId> {
         let mut names = path.split(|byte| *byte == b'/');
-        names.try_fold(ROOT, |dir, name| match name.is_empty() {
-            true => Some(dir),
-            false => self.name(&(dir, Name(name.to_vec()))),
-        })
+        names.try_fold(
+            ROOT,
+            |dir, name| if name.is_empty() { Some(dir) } else { self.name(&(dir, Name(name.to_vec()))) },
+        )
     }
 
     /// The content of the file at a path.
@@ -551,9 +551,10 @@ pub(crate) fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
         let is_moved = was.is_some_and(|was| {
             base.node(was).is_some_and(Node::is_directory) && changes.names.values().any(|to| *to == Some(was))
         });
-        match is_moved {
-            true => changes.names.insert(entry, None),
-            false => changes.names.remove(&entry),
+        if is_moved {
+            changes.names.insert(entry, None)
+        } else {
+            changes.names.remove(&entry)
         };
     }
 }

@@ -39,9 +39,10 @@ impl Resolve for Resolver {
     fn resolve(&self, host: Name) -> Resolving {
         Box::pin(async move {
             // The client replaces the port.
-            let found: Vec<SocketAddr> = match is_this_machine(host.as_str()) {
-                true => vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()],
-                false => tokio::net::lookup_host((host.as_str(), 0)).await?.collect(),
+            let found: Vec<SocketAddr> = if is_this_machine(host.as_str()) {
+                vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()]
+            } else {
+                tokio::net::lookup_host((host.as_str(), 0)).await?.collect()
             };
             Ok(Box::new(found.into_iter()) as Addrs)
         })

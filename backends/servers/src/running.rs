@@ -155,10 +155,7 @@ pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
         let what = what.to_owned();
         move |error| StartError::Setup { server: kind, what, error }
     };
-    let inner_port = match options.rtt.is_zero() {
-        true => options.port,
-        false => 0,
-    };
+    let inner_port = if options.rtt.is_zero() { options.port } else { 0 };
     let (process, direct) = match options.server.program() {
         None => {
             let listener = listen(inner_port).await.map_err(setup(&format!("listen on port {inner_port}")))?;

@@ -158,10 +158,7 @@ fn with_file<T>(connection: &Connection, work: impl FnOnce(&mut PageFile) -> io:
         let (main, operation) = (c"main".as_ptr(), ffi::SQLITE_FCNTL_FILE_POINTER);
         let place = (&raw mut file).cast::<c_void>();
         ffi::sqlite3_file_control(connection.handle(), main, operation, place);
-        match !file.is_null() && is_ours((*file).base.pMethods) {
-            true => &mut *file,
-            false => return Err(unreadable_file()),
-        }
+        if !file.is_null() && is_ours((*file).base.pMethods) { &mut *file } else { return Err(unreadable_file()) }
     };
     work(file)
 }
@@ -284,9 +281,10 @@ pub fn in_log(log: File) -> io::Result<HashSet<u64>> {
         // The last frame of a transaction has the size of the database.
         if number(head, 4) > 0 {
             for (page, is_whole) in uncommitted.drain(..) {
-                match is_whole {
-                    true => found.insert(u64::from(page)),
-                    false => found.remove(&u64::from(page)),
+                if is_whole {
+                    found.insert(u64::from(page))
+                } else {
+                    found.remove(&u64::from(page))
                 };
             }
         }
@@ -492,10 +490,11 @@ mod file {
         }
 
         fn damaged(&self, number: u32, why: &str) -> c_int {
-            let name = match self.name.is_null() {
-                true => "a database".into(),
+            let name = if self.name.is_null() {
+                "a database".into()
+            } else {
                 // SAFETY: SQLite's name of the file ends with 0 and lives as long as the file.
-                false => unsafe { CStr::from_ptr(self.name) }.to_string_lossy(),
+                unsafe { CStr::from_ptr(self.name) }.to_string_lossy()
             };
             let text = format!("{name}: page {number} {why}");
             if is_new(&text) {
@@ -535,18 +534,20 @@ mod file {
             if result != ffi::SQLITE_OK {
                 return result;
             }
-            match at % PAGE as i64 == 0 && is_whole(out, number) {
-                true => ffi::SQLITE_OK,
-                false => self.damaged(number, "is damaged: wrong checksum"),
+            if at % PAGE as i64 == 0 && is_whole(out, number) {
+                ffi::SQLITE_OK
+            } else {
+                self.damaged(number, "is damaged: wrong checksum")
             }
         }
 
         /// Pages of the database with its last commit; `None` if the file does not say.
         fn committed(&mut self) -> Option<u32> {
-            let in_log = match self.index.is_null() {
-                true => 0,
+            let in_log = if self.index.is_null() {
+                0
+            } else {
                 // SAFETY: SQLite has mapped the index and not ended that; its field `nPage` follows five of 4 bytes.
-                false => unsafe { self.index.add(5).read_volatile() },
+                unsafe { self.index.add(5).read_volatile() }
             };
             if in_log > 0 {
                 return Some(in_log);
@@ -607,10 +608,7 @@ mod file {
             }
             self.gathered.extend_from_slice(frame);
             // The last frame of a transaction has the size of the database.
-            match big_endian(frame, 4) > 0 || self.gathered.len() >= GATHERED_MAX {
-                true => self.flush(),
-                false => ffi::SQLITE_OK,
-            }
+            if big_endian(frame, 4) > 0 || self.gathered.len() >= GATHERED_MAX { self.flush() } else { ffi::SQLITE_OK }
         }
 
         /// What a frame at this offset of the log continues: the frame before it, or the log's header.
@@ -623,10 +621,7 @@ mod file {
                 failed => Err(failed),
             };
             must(self.flush())?;
-            let sum_at = match frame_at == LOG_HEADER as i64 {
-                true => 24,
-                false => frame_at - FRAME as i64 + 16,
-            };
+            let sum_at = if frame_at == LOG_HEADER as i64 { 24 } else { frame_at - FRAME as i64 + 16 };
             let (mut sum, mut magic) = ([0; 8], [0; 4]);
             must(self.read_exact(&mut sum, sum_at))?;
             must(self.read_exact(&mut magic, 0))?;
@@ -690,10 +685,7 @@ mod file {
             {
                 (self.header_at, self.header) = (at, header);
                 // A header that SQLite computes again after it has read the frame comes alone.
-                return match self.read_at == at {
-                    true => self.write_after(bytes, at),
-                    false => ffi::SQLITE_OK,
-                };
+                return if self.read_at == at { self.write_after(bytes, at) } else { ffi::SQLITE_OK };
             }
             let frame_at = at - FRAME_HEADER as i64;
             if bytes.len() != PAGE || !is_frame(frame_at) {
@@ -1029,10 +1021,7 @@ use file::{is_ours, open};
 fn frame_checksum(before: [u32; 2], bytes: &[u8], is_big: bool) -> [u32; 2] {
     let word = |four: &[u8]| {
         let four = four.try_into().unwrap_or_default();
-        match is_big {
-            true => u32::from_be_bytes(four),
-            false => u32::from_le_bytes(four),
-        }
+        if is_big { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) }
     };
     bytes.chunks_exact(8).fold(before, |[one, two], eight| {
         let one = one.wrapping_add(word(&eight[..4])).wrapping_add(two);

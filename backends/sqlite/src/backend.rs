@@ -97,17 +97,18 @@ pub struct SqliteMount {
 
 impl MountedStore for SqliteMount {
     fn describe(&self) -> Description {
-        match self.writeback {
-            false => description(
-                "sqlite",
-                "FUSE over one SQLite file; content past 256 KiB of a file is in files beside it",
-                "every completed call survives a killed daemon; after fsync, all earlier calls survive power loss",
-            ),
-            true => description(
+        if self.writeback {
+            description(
                 "sqlite-writeback",
                 "sqlite, where the kernel caches writes until a file is closed or synced",
                 "as sqlite, except that a killed daemon can lose writes to files that are still open",
-            ),
+            )
+        } else {
+            description(
+                "sqlite",
+                "FUSE over one SQLite file; content past 256 KiB of a file is in files beside it",
+                "every completed call survives a killed daemon; after fsync, all earlier calls survive power loss",
+            )
         }
     }
 
@@ -133,10 +134,11 @@ impl MountedStore for SqliteMount {
 
     fn promises(&self) -> Promises {
         Promises {
-            killed_daemon: Some(match self.writeback {
+            killed_daemon: Some(if self.writeback {
                 // The kernel may still hold the dirty pages of an open file.
-                true => Acknowledgement::Close,
-                false => Acknowledgement::Write,
+                Acknowledgement::Close
+            } else {
+                Acknowledgement::Write
             }),
             ..PROMISES
         }

@@ -141,10 +141,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         let in_log = pages_in_log(path).map_err(|error| unreadable(path, &error))?;
         damaged_pages.retain(|page| !in_log.contains(page));
     }
-    let lacks = || match is_there {
-        true => missing_log(&connection, path).map_err(wrong),
-        false => Ok(None),
-    };
+    let lacks = || if is_there { missing_log(&connection, path).map_err(wrong) } else { Ok(None) };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
     if let Some(log) = lacks()?.map_or(Ok(None), |_| lacks())? {
         let gone = SqliteOpenError::LogGone { path: path.to_owned(), log };

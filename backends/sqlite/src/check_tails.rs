@@ -111,9 +111,10 @@ fn wanted(tables: &Connection, sizes: &Sizes<'_>, is_restarted: bool) -> rusqlit
         let Some(size) = sizes.after(ino, size).filter(|size| *size > HEAD) else {
             continue;
         };
-        let length = match is_restarted {
-            true => tail_length(size).min(sizes.synced_after(ino, synced_rows::of(tables, ino)?.0)),
-            false => tail_length(size),
+        let length = if is_restarted {
+            tail_length(size).min(sizes.synced_after(ino, synced_rows::of(tables, ino)?.0))
+        } else {
+            tail_length(size)
         };
         if length > 0 {
             wanted.insert(ino, length);
@@ -157,9 +158,12 @@ pub(super) fn compare_tails(
     is_mounted: impl Fn() -> bool,
 ) -> rusqlite::Result<TailComparison> {
     let state = NextState::read(db, path)?;
-    let left = || match is_mounted() {
-        true => SumFileContent::default(),
-        false => SumFileContent::read(path, state.known).unwrap_or_default(),
+    let left = || {
+        if is_mounted() {
+            SumFileContent::default()
+        } else {
+            SumFileContent::read(path, state.known).unwrap_or_default()
+        }
     };
     let before = left();
     let mut found = TailComparison::default();

@@ -447,10 +447,7 @@ fn put(db: &Db, ino: Ino, index: u64, bytes: Vec<u8>) -> Result<()> {
         return put_row(db, id, &bytes);
     }
     db.deferred.put_chunk(id, bytes);
-    match db.deferred.is_full() {
-        true => write_chunks(db),
-        false => Ok(()),
-    }
+    if db.deferred.is_full() { write_chunks(db) } else { Ok(()) }
 }
 
 /// Makes rows of the chunks that changes have left to the commit.

@@ -43,10 +43,7 @@ impl GuestRecovery {
     /// That of a file system without tables of another store.
     pub(super) const NONE: Self = Self {
         apply_note: |_, _| Err(of_a_cache("was killed")),
-        mend: |_, file| match file.durable < file.attr.size {
-            true => Err(of_a_cache("ended with the power")),
-            false => Ok(()),
-        },
+        mend: |_, file| if file.durable < file.attr.size { Err(of_a_cache("ended with the power")) } else { Ok(()) },
     };
 }
 
@@ -201,9 +198,10 @@ impl Db {
                 "a rollback failed or a commit panicked (see the log): all reads and writes fail until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Counters::add(match self.is_committing.get() || sql == BEGIN_CHANGES {
-            true => &self.counters.commit_statements,
-            false => &self.counters.statements,
+        Counters::add(if self.is_committing.get() || sql == BEGIN_CHANGES {
+            &self.counters.commit_statements
+        } else {
+            &self.counters.statements
         });
         Ok(self.connection.prepare_cached(sql)?)
     }

@@ -67,10 +67,7 @@ pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
     let tails = tails_of(path);
     files_of(path).skip(1).find(|file| {
         let found = file.symlink_metadata();
-        found.is_ok_and(|found| match *file == tails {
-            true => !found.is_dir(),
-            false => !found.is_file(),
-        })
+        found.is_ok_and(|found| if *file == tails { !found.is_dir() } else { !found.is_file() })
     })
 }
 

@@ -31,10 +31,7 @@ impl Pages {
     /// Free pages that a mount gives back: not before it has many, but then most of them. Space that is soon used again
     /// stays.
     fn excess(self) -> u64 {
-        match self.free > self.used / 8 + 1024 {
-            true => self.free - self.used / 16 - 512,
-            false => 0,
-        }
+        if self.free > self.used / 8 + 1024 { self.free - self.used / 16 - 512 } else { 0 }
     }
 }
 

@@ -85,12 +85,11 @@ pub fn check_whole(path: &Path, file: &File) -> Result<(), SqliteOpenError> {
 fn check_length(path: &Path, header: &[u8; HEADER], length: u64) -> Result<(), SqliteOpenError> {
     let wanted = u64::from(u32_at(header, 28)) * page_bytes(header);
     // A kill during a checkpoint may leave a file that is shorter; its log has the rest.
-    match u32_at(header, 24) == u32_at(header, 92) && length < wanted && !has_log(path) {
-        true => {
-            let reason = format!("it is truncated: {length} of {wanted} bytes are left");
-            Err(unreadable(path, &reason))
-        }
-        false => Ok(()),
+    if u32_at(header, 24) == u32_at(header, 92) && length < wanted && !has_log(path) {
+        let reason = format!("it is truncated: {length} of {wanted} bytes are left");
+        Err(unreadable(path, &reason))
+    } else {
+        Ok(())
     }
 }
 

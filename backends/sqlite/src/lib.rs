@@ -217,10 +217,7 @@ impl SqliteStore {
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
         // A crash's leftovers are removed once it is durable that nothing needs them.
-        let synced = match has_left {
-            true => synced::note_left(&db, &log),
-            false => log.sync(&tails),
-        };
+        let synced = if has_left { synced::note_left(&db, &log) } else { log.sync(&tails) };
         if synced.is_err() {
             log_mark::end(&db, true);
         }
@@ -346,10 +343,7 @@ impl SqliteStore {
 
     /// Makes the tail of a file durable; nothing if it has none.
     pub fn sync_tail(&self, ino: Ino) -> Result<()> {
-        match self.tails.has(ino) {
-            true => self.log.sync_some(&self.tails, [ino]),
-            false => Ok(()),
-        }
+        if self.tails.has(ino) { self.log.sync_some(&self.tails, [ino]) } else { Ok(()) }
     }
 
     /// The connection, for a change that `can_wait` for its commit or not. A commit syncs the files that have replaced others: before
@@ -434,10 +428,7 @@ impl SqliteStore {
         {
             tracing::warn!(%error, "a power loss may cut files that have grown just now");
         }
-        let synced = match self.log.is_durable() && self.tails.are_clean() {
-            true => Ok(()),
-            false => self.log.sync(&self.tails),
-        };
+        let synced = if self.log.is_durable() && self.tails.are_clean() { Ok(()) } else { self.log.sync(&self.tails) };
         // That nothing needs it must be durable first.
         if committed.is_ok() && synced.is_ok() {
             self.tails.free(self.log.durable());

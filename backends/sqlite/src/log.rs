@@ -100,10 +100,7 @@ pub(super) fn sync_names(path: &Path) -> std::result::Result<(), SqliteOpenError
 fn sync_data(file: &File) -> std::io::Result<()> {
     file.sync_data()?;
     let disk = rustix::fs::fstatvfs(file)?;
-    match disk.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        true => Err(Errno::ROFS.into()),
-        false => Ok(()),
-    }
+    if disk.f_flag.contains(StatVfsMountFlags::RDONLY) { Err(Errno::ROFS.into()) } else { Ok(()) }
 }
 
 /// Opens SQLite's shared memory, and allocates its first part and, if the disk has room, what the next mount needs after a
@@ -275,10 +272,7 @@ impl Log {
 
     /// Fails after a sync that failed. Also before and after the sync of a log: that of some tails may have taken the disk's error meanwhile.
     fn check(&self) -> Result<()> {
-        match self.is_broken() {
-            true => Err(StoreError::storage(Errno::IO, BROKEN)),
-            false => Ok(()),
-        }
+        if self.is_broken() { Err(StoreError::storage(Errno::IO, BROKEN)) } else { Ok(()) }
     }
 
     fn broken(&self, reason: String) -> StoreError {

@@ -144,10 +144,7 @@ fn note(db: &Db, parent: Ino, name: &[u8], at: Name) {
 /// Notes that `name` has left its slot.
 fn note_gone(db: &Db, parent: Ino, name: &[u8], slot: u64) {
     let (first, mut names) = (slots(name).start, db.names.borrow_mut());
-    match slot == first {
-        true => names.keep(parent, name, first, None),
-        false => names.forget(parent, first),
-    }
+    if slot == first { names.keep(parent, name, first, None) } else { names.forget(parent, first) }
 }
 
 /// Adds a name. `EEXIST` where it is taken.
@@ -211,10 +208,8 @@ pub(crate) fn list(db: &Db, dir: Ino, after: u64, with_attr: bool, emit: EntrySi
     let mut rows = statement.query([signed(dir), signed(after)])?;
     while let Some(row) = rows.next()? {
         let ino = unsigned(row.get(2)?);
-        let attr = match with_attr {
-            true => Some(nodes::joined(db, ino, row, 4)?.ok_or_else(|| nodes::missing(ino))?),
-            false => None,
-        };
+        let attr =
+            if with_attr { Some(nodes::joined(db, ino, row, 4)?.ok_or_else(|| nodes::missing(ino))?) } else { None };
         let entry = DirEntry {
             cookie: unsigned(row.get(0)?),
             name: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,

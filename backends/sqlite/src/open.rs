@@ -51,10 +51,7 @@ impl Ownership {
 
     fn remove_new(&self) {
         for file in &self.new {
-            let removed = match file.is_dir() {
-                true => std::fs::remove_dir_all(file),
-                false => std::fs::remove_file(file),
-            };
+            let removed = if file.is_dir() { std::fs::remove_dir_all(file) } else { std::fs::remove_file(file) };
             if let Err(error) = removed
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -249,10 +246,7 @@ pub(super) fn open_and_lock(path: &Path) -> Result<Ownership, SqliteOpenError> {
         return Err(SqliteOpenError::Owned(path.to_owned(), None));
     }
     let is_absent = |file: &PathBuf| file == path || file.symlink_metadata().is_err();
-    let new = match is_new {
-        true => files_of(path).filter(is_absent).collect(),
-        false => Vec::new(),
-    };
+    let new = if is_new { files_of(path).filter(is_absent).collect() } else { Vec::new() };
     Ok(Ownership {
         file: Arc::new(file),
         ends_mount: AtomicBool::new(false),

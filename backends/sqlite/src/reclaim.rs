@@ -109,8 +109,5 @@ pub(super) fn delete_gone(db: &Db) -> Result<()> {
 /// Deletes the rows of the inodes from `first` to `last`.
 fn clear(db: &Db, first: Ino, last: Ino, may_have_xattrs: bool) -> Result<()> {
     content::clear(db, first, last)?;
-    match may_have_xattrs {
-        true => xattrs::clear(db, first, last),
-        false => Ok(()),
-    }
+    if may_have_xattrs { xattrs::clear(db, first, last) } else { Ok(()) }
 }

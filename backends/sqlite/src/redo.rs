@@ -319,9 +319,10 @@ impl Redo {
         let mut bytes = vec![0; self.end as usize - START];
         self.file.read_exact_at(&mut bytes, START as u64)?;
         let found = payloads(&bytes, self.header.mount, None);
-        match found.len() == self.records as usize {
-            true => Ok(found),
-            false => Err(io::Error::other(format!("{} of {} records can be read", found.len(), self.records))),
+        if found.len() == self.records as usize {
+            Ok(found)
+        } else {
+            Err(io::Error::other(format!("{} of {} records can be read", found.len(), self.records)))
         }
     }
 }

@@ -128,10 +128,7 @@ impl Room {
 
     /// Gives a mount the space that the last one has left past the end of the database, if the disk is nearly full.
     pub(super) fn open(&self) -> io::Result<()> {
-        match self.free() < MOUNT_NEEDS {
-            true => self.database.set_len(self.database.metadata()?.len()),
-            false => Ok(()),
-        }
+        if self.free() < MOUNT_NEEDS { self.database.set_len(self.database.metadata()?.len()) } else { Ok(()) }
     }
 
     /// Sees to it that a database of `length` bytes has its place, before the commit that makes it so long. A commit

@@ -194,10 +194,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
     for name in &aside {
         remove_one(dir, *name)?;
     }
-    match aside.is_empty() {
-        true => Ok(()),
-        false => File::open(dir)?.sync_all(),
-    }
+    if aside.is_empty() { Ok(()) } else { File::open(dir)?.sync_all() }
 }
 
 #[cfg(test)]

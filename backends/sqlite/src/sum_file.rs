@@ -217,10 +217,7 @@ impl SumFileContent {
         let bytes = opened.and_then(|file| content(&file)).unwrap_or_default();
         let header = FileHeader::decode(&bytes);
         let counts = |header: FileHeader| header.mount.is_some() && header.is_of(known) && !header.is_taken_over;
-        match header.is_some_and(counts) {
-            true => Self::of_blocks(&bytes),
-            false => Self::default(),
-        }
+        if header.is_some_and(counts) { Self::of_blocks(&bytes) } else { Self::default() }
     }
 
     fn parse(bytes: &[u8], known: RedoRecord) -> Option<Self> {

@@ -47,10 +47,7 @@ pub(super) fn note(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
 /// As [`note()`], also if no tail has grown: bytes of a tail may have been overwritten.
 pub(super) fn note_all(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     note(db, log, tails)?;
-    match tails.are_clean() {
-        true => Ok(()),
-        false => log.sync_tails(tails, log.commits()),
-    }
+    if tails.are_clean() { Ok(()) } else { log.sync_tails(tails, log.commits()) }
 }
 
 /// As [`note()`], of the tails alone that the next commit would have to sync with the lock: see [`super::replacing`].
@@ -196,13 +193,12 @@ impl Db {
             (state.in_sync.clone(), state.is_cut)
         };
         let now = self.tail_lengths(taken.keys().copied());
-        let lengths: Vec<(Ino, u64)> = match is_cut {
-            true => {
-                // What has replaced the bytes is not synced. With the lock, nothing changes meanwhile.
-                log.sync_tails(&self.tails, self.last_commit())?;
-                now.into_iter().collect()
-            }
-            false => taken.into_iter().filter(|(ino, _)| now.contains_key(ino)).collect(),
+        let lengths: Vec<(Ino, u64)> = if is_cut {
+            // What has replaced the bytes is not synced. With the lock, nothing changes meanwhile.
+            log.sync_tails(&self.tails, self.last_commit())?;
+            now.into_iter().collect()
+        } else {
+            taken.into_iter().filter(|(ino, _)| now.contains_key(ino)).collect()
         };
         self.record_lengths(&lengths)
     }

@@ -146,10 +146,7 @@ impl State {
             return None;
         }
         let sum = self.sum(piece);
-        match sum == *ZEROS && held < PIECE {
-            true => Some((zeros(held), held as usize)),
-            false => Some((sum, held as usize)),
-        }
+        if sum == *ZEROS && held < PIECE { Some((zeros(held), held as usize)) } else { Some((sum, held as usize)) }
     }
 
     /// Makes the pieces of a range those of zeros, and does not know those at its edges, except the `damaged` one: its
@@ -197,10 +194,7 @@ impl State {
             let cut = length < self.length;
             self.record_freely(|recorded| {
                 recorded.set(&slots)?;
-                match cut {
-                    true => recorded.cut(shorter.div_ceil(PIECE)),
-                    false => Ok(()),
-                }
+                if cut { recorded.cut(shorter.div_ceil(PIECE)) } else { Ok(()) }
             });
         }
         // The piece of an end that moves has other bytes, and no piece begins past it.
@@ -219,10 +213,7 @@ impl State {
     fn running(&self, piece: u64) -> PieceSum {
         let before = self.changed.get(&piece).copied();
         let before = before.unwrap_or(PieceSum { has_slot: false, ..PieceSum::UNKNOWN });
-        match before.has_slot {
-            true => before,
-            false => PieceSum { vouched: self.held(piece), ..before },
-        }
+        if before.has_slot { before } else { PieceSum { vouched: self.held(piece), ..before } }
     }
 
     /// The slot of a piece does not have the checksum of all its bytes.
@@ -338,10 +329,7 @@ impl State {
     /// recorded.
     fn unseal(&mut self, file: &File) -> io::Result<()> {
         if let Some(recorder) = self.recorder.take() {
-            let base = match self.is_sealed {
-                true => self.length.div_ceil(PIECE),
-                false => 0,
-            };
+            let base = if self.is_sealed { self.length.div_ceil(PIECE) } else { 0 };
             let begun = recorder.file.begin(recorder.ino, base);
             self.slots = begun
                 .inspect_err(|error| {
@@ -547,13 +535,12 @@ impl State {
         let mut buffer = vec![0; PIECE as usize];
         for (piece, running) in std::mem::take(&mut self.changed) {
             let held = self.held(piece);
-            let sum = match running.length == held {
-                true => running.sum,
-                false => {
-                    let bytes = &mut buffer[..held as usize];
-                    file.read_exact_at(bytes, piece * PIECE)?;
-                    crc32fast::hash(bytes)
-                }
+            let sum = if running.length == held {
+                running.sum
+            } else {
+                let bytes = &mut buffer[..held as usize];
+                file.read_exact_at(bytes, piece * PIECE)?;
+                crc32fast::hash(bytes)
             };
             let is_zeros = held < PIECE && sum == zeros(held);
             self.set_sum(piece, if is_zeros { *ZEROS } else { sum });
@@ -837,10 +824,7 @@ impl TailSums {
             let slot = own.unwrap_or_else(|| {
                 let (length, sum) = (sealed.held(piece), sealed.sum(piece));
                 Slot::Prefix {
-                    sum: match sum == *ZEROS && length < PIECE {
-                        true => zeros(length),
-                        false => sum,
-                    },
+                    sum: if sum == *ZEROS && length < PIECE { zeros(length) } else { sum },
                     length: length as u32,
                 }
             });
@@ -858,10 +842,7 @@ impl TailSums {
         state.slots = recorder.file.slots_of(recorder.ino, left);
         state.record_freely(|slots| {
             slots.set(changed)?;
-            match has_more {
-                true => slots.cut(end),
-                false => Ok(()),
-            }
+            if has_more { slots.cut(end) } else { Ok(()) }
         });
         let unknown = |(piece, running): (&u64, &PieceSum)| (running.length != state.held(*piece)).then_some(*piece);
         let behind: Vec<u64> = state.changed.iter().filter_map(unknown).collect();
@@ -931,10 +912,7 @@ pub(super) fn damaged(file: &File, length: u64, sums: &TailSums) -> io::Result<O
         {
             add(lost..lost + PIECE);
         }
-        let hole = match data < held.min(length) {
-            true => seek(file, SeekFrom::Hole(data))?.min(length),
-            false => data,
-        };
+        let hole = if data < held.min(length) { seek(file, SeekFrom::Hole(data))?.min(length) } else { data };
         for piece in data / PIECE..hole.div_ceil(PIECE) {
             let start = piece * PIECE;
             let stop = (start + PIECE).min(held).min(length);

@@ -140,10 +140,7 @@ fn is_out_of_space(written: &Result<()>) -> bool {
 /// Frees space reserved past the end of a tail, whose bytes must not change meanwhile.
 fn free_reserved(tail: &Tail) -> io::Result<()> {
     let metadata = tail.file.metadata()?;
-    match metadata.blocks() > blocks(metadata.len()) {
-        true => tail.set_length(metadata.len()),
-        false => Ok(()),
-    }
+    if metadata.blocks() > blocks(metadata.len()) { tail.set_length(metadata.len()) } else { Ok(()) }
 }
 
 /// The inode whose current tail has this name.
@@ -268,10 +265,7 @@ impl Tails {
         let tail = Arc::new(Tail { file, reserved: AtomicU64::new(0), has_grown: AtomicBool::new(false) });
         let closed = {
             let mut open = self.open.lock();
-            let closed = match open.len() >= OPEN_MAX {
-                true => std::mem::take(&mut *open),
-                false => HashMap::new(),
-            };
+            let closed = if open.len() >= OPEN_MAX { std::mem::take(&mut *open) } else { HashMap::new() };
             open.insert(ino, Arc::clone(&tail));
             closed
         };
@@ -860,10 +854,7 @@ impl Tails {
             self.sync_opened(name, opened)?;
             self.unsynced.lock().in_sync.remove(&name);
         }
-        match directory {
-            true => self.sync_names(),
-            false => Ok(()),
-        }
+        if directory { self.sync_names() } else { Ok(()) }
     }
 
     /// Makes the bytes of the tails of some inodes durable, and their names. The next [`Tails::sync`] syncs them again.

@@ -51,9 +51,10 @@ impl Db {
     /// Writes the rows that changes have left to the commit.
     pub fn write_rows(&self) -> Result<()> {
         for row in self.deferred.take_inodes().values() {
-            match row.is_new {
-                true => nodes::insert_row(self, &row.attr, None, None)?,
-                false => nodes::update_row(self, &row.attr)?,
+            if row.is_new {
+                nodes::insert_row(self, &row.attr, None, None)?
+            } else {
+                nodes::update_row(self, &row.attr)?
             }
             self.keep(&row.attr);
         }
@@ -75,10 +76,7 @@ impl Db {
         // Rows that were cached in the transaction may not be those of the database.
         self.forget();
         // A full disk makes SQLite roll back by itself.
-        let undone = match self.connection.is_autocommit() {
-            true => Ok(0),
-            false => self.execute("ROLLBACK", ()),
-        };
+        let undone = if self.connection.is_autocommit() { Ok(0) } else { self.execute("ROLLBACK", ()) };
         let undone = undone.and_then(|_| {
             between();
             self.redo_pending()
@@ -125,10 +123,7 @@ impl Db {
     /// Makes the recorded changes again if SQLite has rolled them back: out of memory, a failing disk or a full one end
     /// the transaction inside any statement, also one that reads. If that fails, nothing is served any more.
     pub(super) fn mend(&self) -> Result<()> {
-        match self.has_open_changes() && self.connection.is_autocommit() {
-            true => self.undo(),
-            false => Ok(()),
-        }
+        if self.has_open_changes() && self.connection.is_autocommit() { self.undo() } else { Ok(()) }
     }
 
     /// Runs `work` in the open transaction: all of it happens, or nothing.
@@ -213,9 +208,10 @@ impl Db {
         }
         let (value, note) = self.attempt_all(work)?;
         let record = Record::Note { note: &note };
-        match record.can_wait(self)? {
-            true => self.record(&record)?,
-            false => self.commit_with(1)?,
+        if record.can_wait(self)? {
+            self.record(&record)?
+        } else {
+            self.commit_with(1)?
         }
         Ok(value)
     }
@@ -364,10 +360,7 @@ impl Db {
     pub(super) fn fit(&self) {
         let is_roomy = self.room.is_roomy();
         self.tails.set_tight(!is_roomy);
-        self.keep_log(match is_roomy {
-            true => LOG_KEPT_ROOMY,
-            false => LOG_KEPT,
-        });
+        self.keep_log(if is_roomy { LOG_KEPT_ROOMY } else { LOG_KEPT });
     }
 
     /// Has the log's file shortened to so many bytes when it begins again.

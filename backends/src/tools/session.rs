@@ -78,10 +78,7 @@ impl Session {
         let Value::String(text) = result["content"][0]["text"].take() else {
             return Err(io::Error::other(format!("the MCP server, {tool}: its answer has no text")));
         };
-        Ok(match result["isError"] == json!(true) {
-            true => Err(text),
-            false => Ok(text),
-        })
+        Ok(if result["isError"] == json!(true) { Err(text) } else { Ok(text) })
     }
 
     pub(super) fn process(&self) -> u32 {

@@ -222,10 +222,7 @@ impl SqlTool {
             _ => rows(&self.reader, &asked.sql, parameters, false),
         };
         let answer = answer.map(|answer| answer.map(|answer| answer.to_string()));
-        let less = match is_write {
-            true => "change fewer rows",
-            false => "select less",
-        };
+        let less = if is_write { "change fewer rows" } else { "select less" };
         let answer = answer.map_err(|error| match error.sqlite_error_code() {
             // The check of a statement cannot tell which column such a name has.
             Some(rusqlite::ErrorCode::AuthorizationForStatementDenied)

@@ -480,15 +480,14 @@ fn damage(file: &Path, dice: &mut ChaCha8Rng) -> String {
 /// The files of one kind.
 fn files(path: &Path, kind: &str) -> Vec<PathBuf> {
     let file = with(path, kind);
-    match file.is_dir() {
-        true => {
-            let entries = std::fs::read_dir(file).unwrap();
-            let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-            files.retain(|file| file.metadata().unwrap().len() > 0);
-            files.sort();
-            files
-        }
-        false => vec![file],
+    if file.is_dir() {
+        let entries = std::fs::read_dir(file).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.metadata().unwrap().len() > 0);
+        files.sort();
+        files
+    } else {
+        vec![file]
     }
 }
 

@@ -350,9 +350,10 @@ fn a_history_stores_why_the_policy_refuses_in_an_attribute_and_the_log() {
     let model = ScriptedModel(move |request: &Request, _: &Cancel| {
         let asked = question(request);
         let allow = !asked.contains("write");
-        Ok(match asked.contains("unclear") {
-            true => "no JSON".to_owned(),
-            false => serde_json::json!({"allow": allow, "reason": reason}).to_string(),
+        Ok(if asked.contains("unclear") {
+            "no JSON".to_owned()
+        } else {
+            serde_json::json!({"allow": allow, "reason": reason}).to_string()
         })
     });
     let place = Place::new();

@@ -174,10 +174,8 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
         let case = (is_reopened, is_changed, has_other);
         assert_eq!(text(&b, "log"), expected, "{case:?}");
         assert_eq!(state(&b), state(&a));
-        let expected: &[&str] = match is_changed {
-            true => &["bytes", "elsewhere", "gone", "log", "new"],
-            false => &["bytes", "log", "new", "there"],
-        };
+        let expected: &[&str] =
+            if is_changed { &["bytes", "elsewhere", "gone", "log", "new"] } else { &["bytes", "log", "new", "there"] };
         assert_eq!(names(&b, ROOT), expected);
         memory.check();
     }

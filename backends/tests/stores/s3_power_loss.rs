@@ -113,9 +113,12 @@ fn a_change_that_was_neither_synced_nor_sent_is_all_that_a_power_loss_takes() {
         append(&store, ino, &unsent);
         let new = write(&store, "new", &content);
         // The disk has all tables, and of the tails what is synced.
-        let copy = lose_power(&memory, &|tail: &Path| match tail.ends_with(new.to_string()) {
-            true => std::fs::remove_file(tail).unwrap(),
-            false => cut(tail, content.len() as u64 - HEAD),
+        let copy = lose_power(&memory, &|tail: &Path| {
+            if tail.ends_with(new.to_string()) {
+                std::fs::remove_file(tail).unwrap()
+            } else {
+                cut(tail, content.len() as u64 - HEAD)
+            }
         });
         if syncs(&store) != before {
             return false;

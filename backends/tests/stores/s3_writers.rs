@@ -197,10 +197,7 @@ fn a_version_that_arrives_in_the_middle_of_an_edit_is_kept() {
     let short = |line: &str| line.as_bytes().to_vec();
     for (what, overwrite) in OVERWRITES {
         for is_long in [false, true] {
-            let of = |line: &str| match is_long {
-                true => long(line),
-                false => short(line),
-            };
+            let of = |line: &str| if is_long { long(line) } else { short(line) };
             let (memory, a, b) = hosts(&[("f.md", &of("12345\n"))]);
             // Bob's program has read the file, and writes it back after the commit has arrived.
             write(&a, "f.md", &of("alice\n"));
@@ -275,14 +272,12 @@ fn an_edit_outlives_a_deletion() {
         append(&a, find(&a, "dirty"), b"two\n");
         b.write(&now(), find(&b, "dirty"), 0, b"overwritten, then removed").unwrap();
         for name in ["note", "long", "dirty"] {
-            match is_open {
-                true => _ = b.unlink(&now(), ROOT, name.as_bytes()).unwrap(),
-                false => unlink(&b, name),
-            }
+            if is_open { _ = b.unlink(&now(), ROOT, name.as_bytes()).unwrap() } else { unlink(&b, name) }
         }
-        match is_deleted_first {
-            true => converge(&memory, &b, &a),
-            false => converge(&memory, &a, &b),
+        if is_deleted_first {
+            converge(&memory, &b, &a)
+        } else {
+            converge(&memory, &a, &b)
         }
         for host in [&a, &b] {
             assert_eq!(names(host, ROOT), ["dirty", "long", "note"]);
@@ -361,9 +356,10 @@ fn names_that_both_change_combine() {
             exchange(&a, &b);
             alices(&a);
             bobs(&b);
-            match is_bob_first {
-                true => converge(&memory, &b, &a),
-                false => converge(&memory, &a, &b),
+            if is_bob_first {
+                converge(&memory, &b, &a)
+            } else {
+                converge(&memory, &a, &b)
             }
             let mut found = Vec::new();
             list(&a, ROOT, "", &mut found);

@@ -50,9 +50,10 @@ impl StoreOptions for ViewOptions {
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         let (file, text) = definition::find(&self.definition)?;
         // A daemon leaves the directory that it was started from.
-        let source = match Path::new(&self.source).exists() {
-            true => std::path::absolute(&self.source)?.into_os_string(),
-            false => self.source.into(),
+        let source = if Path::new(&self.source).exists() {
+            std::path::absolute(&self.source)?.into_os_string()
+        } else {
+            self.source.into()
         };
         let source = source.to_string_lossy();
         let settings = ViewSettings { may_write: self.writable, has_plain_names: self.plain_names, also: self.also };

@@ -432,12 +432,11 @@ pub(super) fn column_of(part: &str) -> Option<&str> {
 
 /// Adds the last part of a path to the columns above it.
 fn add_parameter<'a>(above: &mut BTreeSet<String>, column: &str, path: &'a str) -> Result<(), DefinitionFault<'a>> {
-    match above.insert(column.to_owned()) {
-        true => Ok(()),
-        false => {
-            let message = format!("path {path:?}: `:{column}` would be two of its parts");
-            Err(wrong(path, message))
-        }
+    if above.insert(column.to_owned()) {
+        Ok(())
+    } else {
+        let message = format!("path {path:?}: `:{column}` would be two of its parts");
+        Err(wrong(path, message))
     }
 }
 

@@ -81,11 +81,10 @@ impl Contents {
 /// # Errors
 /// `EFBIG` if the text is longer than a file of a view may be.
 pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
-    match text.len() <= BODY_MAX {
-        true => Ok(text),
-        false => {
-            Err(StoreError::storage(Errno::FBIG, format!("a file of a view may have at most {} MiB", BODY_MAX >> 20)))
-        }
+    if text.len() <= BODY_MAX {
+        Ok(text)
+    } else {
+        Err(StoreError::storage(Errno::FBIG, format!("a file of a view may have at most {} MiB", BODY_MAX >> 20)))
     }
 }
 
@@ -98,10 +97,7 @@ impl Target {
             line.extend(b": ");
             let values = note.iter().map(|it| it.as_deref().unwrap_or_default());
             let note = template.render(values);
-            line.extend(note.into_iter().map(|byte| match byte.is_ascii_control() {
-                true => b' ',
-                false => byte,
-            }));
+            line.extend(note.into_iter().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
         }
         line
     }
@@ -123,10 +119,7 @@ impl ViewStore {
                 None => row.pop().flatten().unwrap_or_default(),
             });
             text.push(b'\n');
-            match text.len() <= BODY_MAX {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            if text.len() <= BODY_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         within_limit(text)
     }

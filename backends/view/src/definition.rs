@@ -118,10 +118,7 @@ fn one_or_more<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<SourceKind>, D
 
         fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
             let kinds = Vec::deserialize(SeqAccessDeserializer::new(list))?;
-            match kinds.is_empty() {
-                true => Err(de::Error::invalid_length(0, &self)),
-                false => Ok(kinds),
-            }
+            if kinds.is_empty() { Err(de::Error::invalid_length(0, &self)) } else { Ok(kinds) }
         }
     }
     input.deserialize_any(Kinds)

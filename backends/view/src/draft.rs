@@ -190,10 +190,7 @@ impl DraftState {
 
     pub(super) fn alias(&self, parent: Ino, name: &[u8]) -> Option<Alias> {
         // Do not allocate a key for each look-up in an empty map.
-        match self.aliases.is_empty() {
-            true => None,
-            false => self.aliases.get(&(parent, name.to_vec())).copied(),
-        }
+        if self.aliases.is_empty() { None } else { self.aliases.get(&(parent, name.to_vec())).copied() }
     }
 
     /// Drops an alias whose row, of `file`, differs from `compared`. False if this mount has changed the row since the

@@ -40,12 +40,13 @@ impl ViewStore {
 
     /// The error of a change that the definition has no statement for.
     pub(super) fn read_only(&self, what: &str) -> StoreError {
-        match self.tree.permits_changes() {
-            true => StoreError::storage(
+        if self.tree.permits_changes() {
+            StoreError::storage(
                 Errno::ROFS,
                 format!("{what} cannot be changed through the view: its definition has no statement for it"),
-            ),
-            false => Errno::ROFS.into(),
+            )
+        } else {
+            Errno::ROFS.into()
         }
     }
 
@@ -58,9 +59,10 @@ impl ViewStore {
             ))
         };
         let given = unescape(name, self.tree.naming).ok_or_else(wrong)?;
-        match given.contains(&b'/') || given.contains(&0) || matches!(&given[..], b"" | b"." | b"..") {
-            true => Err(invalid(format!("{shown:?}: no file can have the name that this stands for"))),
-            false => Ok(given),
+        if given.contains(&b'/') || given.contains(&0) || matches!(&given[..], b"" | b"." | b"..") {
+            Err(invalid(format!("{shown:?}: no file can have the name that this stands for")))
+        } else {
+            Ok(given)
         }
     }
 
@@ -90,10 +92,13 @@ impl ViewStore {
         // Bytes after the row's are bytes after the file's only if the body is nothing but one column.
         let appended = draft.kept.filter(|_| table.body.0.len() == 1);
         let change = appended.map_or(FileChange::Replace, |from| FileChange::Append { from });
-        let values = row.iter().map(|(column, text)| match *column == table.key_column {
-            // Another one than in the row if a program has renamed the file since.
-            true => (column.as_str(), Parameter::Integer(key)),
-            false => (column.as_str(), value(&row, column, text)),
+        let values = row.iter().map(|(column, text)| {
+            if *column == table.key_column {
+                // Another one than in the row if a program has renamed the file since.
+                (column.as_str(), Parameter::Integer(key))
+            } else {
+                (column.as_str(), value(&row, column, text))
+            }
         });
         let values: Vec<_> = values.collect();
         match self.change_file(change, (sql, above), &values, is_durable)?.rows {
@@ -195,10 +200,7 @@ impl ViewStore {
 
     /// Makes all changes of names durable.
     pub(super) fn sync_names(&self) -> Result<()> {
-        match self.changes_files() {
-            true => self.sources.take()?.sync_names(),
-            false => Ok(()),
-        }
+        if self.changes_files() { self.sources.take()?.sync_names() } else { Ok(()) }
     }
 
     /// Sets the permissions of a file.
@@ -456,10 +458,7 @@ impl ViewStore {
         let value = self.value_of(level, name).ok_or(Errno::NOENT)?;
         let asked = [(VALUE, Parameter::Text(&value))];
         if self.first(&mut self.sources.take()?, &named.find, &dir.above, &asked)?.is_some() {
-            return Err(match self.changes_files() {
-                true => Errno::NOTEMPTY.into(),
-                false => Errno::ROFS.into(),
-            });
+            return Err(if self.changes_files() { Errno::NOTEMPTY.into() } else { Errno::ROFS.into() });
         }
         self.state().writing.directories.remove(&(parent, removed, value));
         Ok(Some(ino))

@@ -298,10 +298,7 @@ impl Store for ViewStore {
         }
         let mut columns = self.attributes(ino, |column| column.as_bytes() == name)?;
         let (_, value) = columns.pop().ok_or(Errno::NODATA)?;
-        match value.len() <= ATTRIBUTE_MAX {
-            true => Ok(value),
-            false => Err(Errno::TOOBIG.into()),
-        }
+        if value.len() <= ATTRIBUTE_MAX { Ok(value) } else { Err(Errno::TOOBIG.into()) }
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -357,10 +354,7 @@ impl Store for ViewStore {
 impl OpenFiles for ViewStore {
     fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
         let ino = self.node_number(ino)?;
-        match writes {
-            true => self.open_writer(ino),
-            false => Ok(self.open_reader(ino)),
-        }
+        if writes { self.open_writer(ino) } else { Ok(self.open_reader(ino)) }
     }
 
     fn setattr_handle(&self, handle: u64, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
@@ -384,10 +378,7 @@ impl OpenFiles for ViewStore {
     }
 
     fn fsync_handle(&self, handle: u64) -> Result<()> {
-        match self.changes_files() {
-            true => self.sync_file(handle),
-            false => self.commit(handle, Occasion::Sync),
-        }
+        if self.changes_files() { self.sync_file(handle) } else { self.commit(handle, Occasion::Sync) }
     }
 
     fn release(&self, handle: u64) {

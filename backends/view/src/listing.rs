@@ -265,10 +265,7 @@ impl<'a> Lister<'a> {
             rows += 1;
             bytes += text.len() + size_of::<Value>();
             values.push(Value { text, number });
-            match bytes < NAMES_PAGE_BYTES {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            if bytes < NAMES_PAGE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         // A number and the same text are two values with one name.
         values.dedup_by(|one, other| one.text == other.text);
@@ -342,10 +339,7 @@ impl<'a> Lister<'a> {
             }
         }
         let table = &view.tree.files[files];
-        let query = match self.with_attr {
-            true => &table.list,
-            false => &table.names,
-        };
+        let query = if self.with_attr { &table.list } else { &table.names };
         let mut shown: VecDeque<FileRow> = VecDeque::new();
         let (mut rows, mut bad) = (0, 0);
         let above = ParentValues::clone(&self.node.above);
@@ -359,10 +353,7 @@ impl<'a> Lister<'a> {
                 None => bad += 1,
             }
             // A server need not keep to the limit of the query.
-            match rows < PAGE {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            if rows < PAGE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if bad > 0 {
             let (column, path) = (&table.key_column, &query.path);

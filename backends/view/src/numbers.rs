@@ -78,10 +78,7 @@ impl ViewStore {
     /// The inode number of a node in a listing.
     pub(super) fn listed_ino(&self, node: Ino, is_known: bool) -> Ino {
         let mut state = self.state();
-        match is_known {
-            true => state.numbers.know(node),
-            false => state.numbers.ino(node),
-        }
+        if is_known { state.numbers.know(node) } else { state.numbers.ino(node) }
     }
 
     /// The attributes of a node with its inode number, for the kernel.

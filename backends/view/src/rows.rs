@@ -51,10 +51,7 @@ fn key_after_mark(part: &[u8]) -> Option<i64> {
 /// The name that `render` makes of a part. The part begins with the mark if the plain name is taken.
 fn marked_if(is_taken: impl Fn(&[u8]) -> bool, part: &[u8], render: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let name = render(part);
-    match is_taken(&name) {
-        true => render(&[MARK.as_bytes(), part].concat()),
-        false => name,
-    }
+    if is_taken(&name) { render(&[MARK.as_bytes(), part].concat()) } else { name }
 }
 
 /// A time in ISO 8601, or in seconds since 1970.
@@ -126,9 +123,12 @@ impl ViewStore {
         }
         let room = room(files.name.literal_bytes(), values.len().saturating_sub(1));
         let key = key.to_string().into_bytes();
-        let parts = files.name.columns().zip(values).map(|(column, value)| match column == files.key_column {
-            true => key.clone().into(),
-            false => escape_short(value.as_deref().unwrap_or_default(), room, self.tree.naming),
+        let parts = files.name.columns().zip(values).map(|(column, value)| {
+            if column == files.key_column {
+                key.clone().into()
+            } else {
+                escape_short(value.as_deref().unwrap_or_default(), room, self.tree.naming)
+            }
         });
         let parts: Vec<_> = parts.collect();
         files.name.render(parts.iter().map(|part| &**part))

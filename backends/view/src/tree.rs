@@ -231,10 +231,7 @@ impl Rows {
     /// Expressions for the text of columns; a number if there are none.
     fn texts<'b>(&self, columns: impl Iterator<Item = &'b str>) -> Result<String, String> {
         let texts: Vec<&str> = columns.map(|column| self.text(column)).collect::<Result<_, _>>()?;
-        Ok(match texts.is_empty() {
-            true => "0".to_owned(),
-            false => texts.join(", "),
-        })
+        Ok(if texts.is_empty() { "0".to_owned() } else { texts.join(", ") })
     }
 
     /// The names of all columns, and the expressions for their text. A column whose numbers do not equal their text
@@ -376,10 +373,7 @@ impl Tree {
         let (columns, row) = rows.whole();
         self.files.push(Files {
             level,
-            key: match it.unique {
-                true => KeyPlace::Unique,
-                false => key_place(&name, &it.key)?,
-            },
+            key: if it.unique { KeyPlace::Unique } else { key_place(&name, &it.key)? },
             by_name: rows.query(&shown, &format!("WHERE {has_name} LIMIT 1")),
             list: rows.query(&shown, &page),
             names: rows.query(&format!("{key_text}, 0, NULL, NULL, {named}"), &page),

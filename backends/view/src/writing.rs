@@ -264,10 +264,7 @@ impl ViewStore {
     fn change(&self, handle: u64, change: impl FnOnce(&Writer, &mut Draft) -> Result<()>) -> Result<()> {
         let writer = self.writer(handle).ok_or_else(|| self.read_only("the file's content"))?;
         let mut draft = writer.draft.lock();
-        match writer.is_removed() {
-            true => Err(removed()),
-            false => change(&writer, &mut draft),
-        }
+        if writer.is_removed() { Err(removed()) } else { change(&writer, &mut draft) }
     }
 
     pub(super) fn resize(&self, handle: u64, size: u64) -> Result<()> {

@@ -160,9 +160,10 @@ impl FileTools {
             Self::State(files) => Ok(files.lock().ls_files()),
             Self::Tree { tree, .. } => {
                 let listing = tree.list(dir, LIST_MAX)?;
-                let mut text = match listing.files.is_empty() {
-                    true => "No files in virtual workspace.".to_owned(),
-                    false => "Files in virtual workspace:".to_owned(),
+                let mut text = if listing.files.is_empty() {
+                    "No files in virtual workspace.".to_owned()
+                } else {
+                    "Files in virtual workspace:".to_owned()
                 };
                 for (path, size) in &listing.files {
                     text += &format!("\n  {} ({size} bytes)", border::line(path));

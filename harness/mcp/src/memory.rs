@@ -169,11 +169,12 @@ fn file_stem(title: &str) -> Result<&str, String> {
         && stem.len() <= TITLE_MAX
         && !stem.starts_with(['.', ':', '-'])
         && !stem.chars().any(|c| c == '/' || c.is_control());
-    match is_name {
-        true => Ok(stem),
-        false => Err(format!(
+    if is_name {
+        Ok(stem)
+    } else {
+        Err(format!(
             "remember: the title {title:?} must be a file name of 1 to {TITLE_MAX} bytes: without `/` and control characters, and not beginning with `.`, `:` or `-`"
-        )),
+        ))
     }
 }
 
@@ -297,10 +298,7 @@ fn first_words(text: &str) -> String {
     let name = words.collect::<Vec<_>>().join("-").to_lowercase();
     // 40 characters of 4 bytes leave room for a number.
     let name: String = name.chars().take(40).collect();
-    match name.is_empty() {
-        true => "note".to_owned(),
-        false => name,
-    }
+    if name.is_empty() { "note".to_owned() } else { name }
 }
 
 impl Toolset for MemoryTools {

@@ -82,10 +82,7 @@ impl DirectoryTree {
     }
 
     fn beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let mode = match flags.contains(OFlags::CREATE) {
-            true => Mode::from_raw_mode(0o666),
-            false => Mode::empty(),
-        };
+        let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o666) } else { Mode::empty() };
         // The kernel refuses what `..`, a symbolic link or an absolute path leads out.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, resolve)
@@ -256,10 +253,7 @@ impl DirectoryTree {
                 Component::CurDir => continue,
                 _ => return Err(Errno::XDEV),
             };
-            let within = match made.is_empty() {
-                true => ".",
-                false => made.as_str(),
-            };
+            let within = if made.is_empty() { "." } else { made.as_str() };
             let dir = self.beneath(within, OFlags::PATH | OFlags::DIRECTORY)?;
             match mkdirat(&dir, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) | Err(Errno::EXIST) => {}

@@ -70,10 +70,7 @@ pub fn perform_in_process(
         }
         FileOp::Search(dir) => {
             let start = buffer.entries.len();
-            let top = match dir.is_root() {
-                true => subtree.to_owned(),
-                false => path(dir),
-            };
+            let top = if dir.is_root() { subtree.to_owned() } else { path(dir) };
             for (name, size) in client.list(&top).map_err(errno)? {
                 bytes.clear();
                 client.read(&format!("{top}/{name}"), &mut bytes).map_err(errno)?;

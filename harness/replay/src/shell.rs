@@ -24,9 +24,10 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
         }
         TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
             let mut files = Vec::new();
-            match is_recursive {
-                true => below(root, place, &mut files)?,
-                false => files = expanded(root, "grep", std::slice::from_ref(place))?,
+            if is_recursive {
+                below(root, place, &mut files)?
+            } else {
+                files = expanded(root, "grep", std::slice::from_ref(place))?
             }
             let mut lines = Vec::new();
             for path in files {
@@ -75,9 +76,10 @@ fn run(root: &Path, line: &str) -> Result<String, String> {
     // By its path: a name would make the standard library fork the harness.
     let shell = Command::new("/bin/sh").args(["-c", line]).current_dir(root).env_clear().env("PATH", path).output();
     let output = shell.map_err(|error| said("sh", line, &error))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{line}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{line}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()))
     }
 }
 
@@ -151,10 +153,7 @@ fn below(root: &Path, dir: &str, files: &mut Vec<String>) -> Result<(), String> 
     entries.sort();
     for (name, is_dir) in entries {
         let path = format!("{dir}/{name}");
-        match is_dir {
-            true => below(root, &path, files)?,
-            false => files.push(path),
-        }
+        if is_dir { below(root, &path, files)? } else { files.push(path) }
     }
     Ok(())
 }

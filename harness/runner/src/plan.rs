@@ -107,10 +107,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
                 planned_workload(workload, states, inputs.result_tokens)
             })
             .collect(),
-        features: match inputs.suite.probes {
-            true => short_features().map(Feature::full_name).collect(),
-            false => Vec::new(),
-        },
+        features: if inputs.suite.probes { short_features().map(Feature::full_name).collect() } else { Vec::new() },
         ..given
     };
     let mut skipped = Vec::new();
@@ -146,17 +143,11 @@ pub fn sections(
     rounds: u32,
 ) -> Vec<Section> {
     let section = |own: &SuiteSection| {
-        let placement = match own.shared_cpu {
-            true => Placement::SharedCpu,
-            false => Placement::Free,
-        };
+        let placement = if own.shared_cpu { Placement::SharedCpu } else { Placement::Free };
         let epochs = own.epochs.unwrap_or(epochs);
         let takes_part = |arm: &&LiveArm| {
             let is_second = arm.name == AA_ARM;
-            let named = match is_second {
-                true => BASELINE,
-                false => &arm.backend.describe().name,
-            };
+            let named = if is_second { BASELINE } else { &arm.backend.describe().name };
             let is_named =
                 own.backends.as_ref().is_none_or(|names| named == BASELINE || names.iter().any(|name| name == named));
             // Nothing is compared with the second of two identical arms.

@@ -50,10 +50,7 @@ pub struct Claims {
 
 impl Claims {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        let dirs = match self.runs.is_empty() {
-            true => vec![run_dir(None, &self.results)?],
-            false => self.runs.clone(),
-        };
+        let dirs = if self.runs.is_empty() { vec![run_dir(None, &self.results)?] } else { self.runs.clone() };
         let runs = SummarisedRun::read_all(&dirs, &self.prices)?;
         if let Some((first, others)) = runs.split_first()
             && !self.mixed

@@ -130,10 +130,7 @@ impl Compare {
                 has_failed = true;
             }
         }
-        Ok(match has_failed {
-            true => ExitCode::from(GATE_FAILS),
-            false => ExitCode::SUCCESS,
-        })
+        Ok(if has_failed { ExitCode::from(GATE_FAILS) } else { ExitCode::SUCCESS })
     }
 
     /// Ranks the arms of one run in each cell.

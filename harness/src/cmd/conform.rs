@@ -223,10 +223,7 @@ impl Conform {
             }
             rows.push(row);
         }
-        let mut page = match self.markdown {
-            true => markdown_table(&head, &rows),
-            false => table(&head, &rows),
-        };
+        let mut page = if self.markdown { markdown_table(&head, &rows) } else { table(&head, &rows) };
         if !reasons.is_empty() {
             page.push('\n');
         }

@@ -59,10 +59,7 @@ pub struct Decide {
 
 impl Decide {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let dirs = match self.runs.is_empty() {
-            true => vec![measured_run_dir(None, &self.results)?],
-            false => self.runs.clone(),
-        };
+        let dirs = if self.runs.is_empty() { vec![measured_run_dir(None, &self.results)?] } else { self.runs.clone() };
         let read = SummarisedRun::read_all(&dirs, &self.prices)?;
         let runs: Vec<&Run> = read.iter().map(|evidence| &evidence.run).collect();
         if !self.mixed
@@ -75,13 +72,14 @@ impl Decide {
         let decisions = self.decisions(&runs, &evidence)?;
         let overview = Overview::of(&decisions, &evidence.runs);
         drop(line);
-        match self.adr {
-            true => print!("{}", decision_record(&decisions, &runs)),
-            false => self.format.print(
+        if self.adr {
+            print!("{}", decision_record(&decisions, &runs))
+        } else {
+            self.format.print(
                 || decisions_text(&overview, &decisions),
                 || decisions_markdown(&decisions),
                 &serde_json::json!({ "answer": overview, "decisions": decisions }),
-            )?,
+            )?
         }
         Ok(ExitCode::from(worst(&decisions).exit_code()))
     }

@@ -153,13 +153,12 @@ impl Fault {
         if matches!(ended, Ok(ScheduleEnd::Complete)) && self.crash_points > 0 {
             live.backends.retain(|(backend, _)| {
                 let name = backend.describe().name;
-                match self.backend.is_empty() {
-                    true => {
-                        ["sqlite", "agent-memory"].contains(&&*name)
-                            || (name.starts_with("s3-") && !name.starts_with("s3-fsync"))
-                    }
+                if self.backend.is_empty() {
+                    ["sqlite", "agent-memory"].contains(&&*name)
+                        || (name.starts_with("s3-") && !name.starts_with("s3-fsync"))
+                } else {
                     // Not on a baseline that was added for the scenarios.
-                    false => name != BASELINE || self.backend.contains(&name),
+                    name != BASELINE || self.backend.contains(&name)
                 }
             });
             let points = self.crash_points;

@@ -260,9 +260,10 @@ impl Mount {
                 return;
             }
             let dir = border::path(dir);
-            let end = match is_detached {
-                true => format!("`ctxbench unmount {dir}`"),
-                false => format!("Ctrl-C here, or `ctxbench unmount {dir}`"),
+            let end = if is_detached {
+                format!("`ctxbench unmount {dir}`")
+            } else {
+                format!("Ctrl-C here, or `ctxbench unmount {dir}`")
             };
             let _ = writeln!(out, "{} is mounted on {dir}; unmount with {end}", border::line(&source));
             for note in notes {

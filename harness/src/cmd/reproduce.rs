@@ -55,15 +55,16 @@ pub struct Reproduce {
 
 impl Reproduce {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        let dirs = match self.of.is_empty() {
-            true => match self.measure(registry)? {
+        let dirs = if self.of.is_empty() {
+            match self.measure(registry)? {
                 Some(dirs) => {
                     registry.services().stop();
                     dirs
                 }
                 None => return Ok(ExitCode::from(130)),
-            },
-            false => self.of.clone(),
+            }
+        } else {
+            self.of.clone()
         };
         end_process_at_signals().context("setting up signal handling")?;
         let runs: Result<Vec<Run>, _> = dirs.iter().map(|dir| Run::read(dir)).collect();

@@ -158,10 +158,7 @@ impl Tokens {
             bail!("nothing to count: name traces, recorded sessions, or --workload");
         }
         let prices = self.prices.read()?;
-        let names = match self.policy.is_empty() {
-            true => vec![INLINE.to_owned()],
-            false => self.policy.clone(),
-        };
+        let names = if self.policy.is_empty() { vec![INLINE.to_owned()] } else { self.policy.clone() };
         let policies: Vec<ContextPolicy> = names.iter().map(|name| context(name)).collect::<Result<_, _>>()?;
         let inputs = self.files.len() + self.workload.len();
         let mut all = Vec::new();
@@ -309,10 +306,7 @@ impl Tokens {
                 dollars_without_cache: price.map(|price| price.dollars(&uncached, Cache::None)),
             }
         };
-        let advice = match self.advise {
-            true => Some(advice(&session.inline, counted)?),
-            false => None,
-        };
+        let advice = if self.advise { Some(advice(&session.inline, counted)?) } else { None };
         let policies = policies.iter().map(counted);
         // Reported usage is in tokens of the recorded model, which may differ from the priced one.
         let recorded_terms = recorded.map(|model| Terms {
@@ -454,18 +448,14 @@ fn advice_text(advice: &AdviceJson) -> String {
     });
     let head = columns("source 5 says | if | applies | because");
     let rules = table(&head, &rows.collect::<Vec<_>>());
-    let change = |number: String, is_less: bool| match is_less {
-        true => format!("{number} fewer"),
-        false => format!("{number} more"),
-    };
+    let change =
+        |number: String, is_less: bool| if is_less { format!("{number} fewer") } else { format!("{number} more") };
     let tokens = change(count(advice.evict_resent.unsigned_abs()), advice.evict_resent < 0);
     let dollars = advice
         .evict_dollars
         .map_or(String::new(), |dollars| format!(", {}", change(format!("{:.4} USD", dollars.abs()), dollars < 0.0)));
-    let advised = match advice.use_files {
-        true => "keep large results in files",
-        false => "leave results in the context: none is large",
-    };
+    let advised =
+        if advice.use_files { "keep large results in files" } else { "leave results in the context: none is large" };
     format!(
         "\n{rules}\n  advice: {advised}; with the policy evict (simulated), all prompts have {tokens} tokens{dollars}\n"
     )

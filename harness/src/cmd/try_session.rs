@@ -295,10 +295,7 @@ impl TrySession {
             .zip(&mut imported.sessions)
             .filter_map(|(row, session)| known.add(session).map(|added| (row, session, added)));
         let sessions = sessions.map(|(row, session, AddedSession { number, copied })| {
-            let row_of = |name: String| match several {
-                true => format!("{name} row {row}"),
-                false => name,
-            };
+            let row_of = |name: String| if several { format!("{name} row {row}") } else { name };
             let id = format!("session-{}-{row}", &imported.sha256[..8]);
             let origin = TraceOrigin {
                 id: id.clone(),
@@ -387,12 +384,11 @@ impl TrySession {
         };
         let (policy, _) = policy_of(CODING_AGENT)?;
         let mut further = BTreeMap::new();
-        match named.iter().any(|session| session.has_tokens) {
-            true => {
-                let (_, text) = policy_of(LONG_CONTEXT)?;
-                further.insert(LONG_CONTEXT.0.to_owned(), identity(&text));
-            }
-            false => print!("{NO_TOKENS}"),
+        if named.iter().any(|session| session.has_tokens) {
+            let (_, text) = policy_of(LONG_CONTEXT)?;
+            further.insert(LONG_CONTEXT.0.to_owned(), identity(&text));
+        } else {
+            print!("{NO_TOKENS}")
         }
         print!("{}", unpriced_words(&named));
         let words = [
@@ -427,10 +423,7 @@ impl TrySession {
         for answer in decisions.filter_map(|decision| partial_answer(decision, &workloads)) {
             print!("\n{answer}");
         }
-        Ok(match interrupt.is_set() {
-            true => ExitCode::from(130),
-            false => ExitCode::SUCCESS,
-        })
+        Ok(if interrupt.is_set() { ExitCode::from(130) } else { ExitCode::SUCCESS })
     }
 }
 
@@ -527,10 +520,7 @@ fn workload_name(file: &str) -> String {
     while let Some(rest) = FILE_ENDS.iter().find_map(|end| stem.strip_suffix(end)) {
         stem = rest;
     }
-    let plain = stem.chars().map(|char| match char.is_ascii_alphanumeric() {
-        true => char.to_ascii_lowercase(),
-        false => '-',
-    });
+    let plain = stem.chars().map(|char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '-' });
     let plain: String = plain.collect();
     let words = plain.split('-').filter(|word| !word.is_empty());
     let words: String = ["agent/session"].into_iter().chain(words).collect::<Vec<_>>().join("-");
@@ -595,10 +585,8 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
         let mut rows: Vec<String> = Vec::new();
         match (is_of_tokens, part.contains(&named)) {
             (true, true) => {
-                let asked: Vec<&NamedSession> = match row.contains("figure = \"dollars\"") {
-                    true => paid().collect(),
-                    false => with_tokens().collect(),
-                };
+                let asked: Vec<&NamedSession> =
+                    if row.contains("figure = \"dollars\"") { paid().collect() } else { with_tokens().collect() };
                 let workloads: Vec<String> = asked.iter().map(|session| format!("{:?}", session.workload)).collect();
                 let together = match &workloads[..] {
                     [first, others @ ..] if !others.is_empty() => format!("{first}, with = [{}]", others.join(", ")),
@@ -785,13 +773,15 @@ fn lines(tried: &[SessionEntry]) -> String {
             count(all.fold(0, u64::saturating_add))
         };
         let dollars = session.bills.iter().filter_map(|bill| bill.dollars.as_ref().ok());
-        let dollars = match session.bills.iter().all(|bill| bill.dollars.is_err()) {
-            true => "–".to_owned(),
-            false => format!("${:.2}", dollars.fold(0.0, |sum, dollars| sum + dollars)),
+        let dollars = if session.bills.iter().all(|bill| bill.dollars.is_err()) {
+            "–".to_owned()
+        } else {
+            format!("${:.2}", dollars.fold(0.0, |sum, dollars| sum + dollars))
         };
-        let (prompt, output) = match session.bills.is_empty() {
-            true => (format!("≈{}", count(session.counted)), "–".to_owned()),
-            false => (of(ReportedTokens::prompt), of(|tokens| tokens.output)),
+        let (prompt, output) = if session.bills.is_empty() {
+            (format!("≈{}", count(session.counted)), "–".to_owned())
+        } else {
+            (of(ReportedTokens::prompt), of(|tokens| tokens.output))
         };
         [
             number.to_string(),
@@ -1101,9 +1091,10 @@ fn sum_of<'a>(bills: impl Iterator<Item = &'a ModelBill> + Clone) -> String {
     // The sum of no numbers is -0.
     let (dollars, most) =
         priced().fold((0.0, 0.0), |(dollars, most), (one, up_to)| (dollars + one, most + up_to.unwrap_or(one)));
-    match priced().any(|(_, most)| most.is_some()) {
-        true => format!("${dollars:.2} as reported, at most ${most:.2}"),
-        false => format!("${dollars:.2} as reported"),
+    if priced().any(|(_, most)| most.is_some()) {
+        format!("${dollars:.2} as reported, at most ${most:.2}")
+    } else {
+        format!("${dollars:.2} as reported")
     }
 }
 

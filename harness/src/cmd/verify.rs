@@ -206,12 +206,13 @@ fn records(run: &Run, missing: Vec<Discrepancy>) -> (Vec<Discrepancy>, Vec<Strin
     }
     differences.extend(check_history(run));
     differences.extend(check_plan(&run.plan));
-    match run.plan.ctxbench == environment::ctxbench() {
-        true => differences.extend(check_built_in(run)),
-        false => notes.push(format!(
+    if run.plan.ctxbench == environment::ctxbench() {
+        differences.extend(check_built_in(run))
+    } else {
+        notes.push(format!(
             "ctxbench {} made the run: its workloads, its policies and the tokens of its sessions were not compared with those of this version",
             run.plan.ctxbench
-        )),
+        ))
     }
     (differences, notes)
 }

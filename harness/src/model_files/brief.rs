@@ -33,10 +33,7 @@ pub fn measure_for(
 ) -> anyhow::Result<ModelFiles> {
     let scratch = scratch.join("model-files");
     std::fs::create_dir_all(&scratch)?;
-    let mut model = match asked.names_a_model() {
-        true => asked.clone(),
-        false => at_hand(&scratch)?,
-    };
+    let mut model = if asked.names_a_model() { asked.clone() } else { at_hand(&scratch)? };
     if plan.is_brief {
         model.answer_tokens = Some(model.answer_tokens().min(BRIEF_ANSWER_TOKENS));
     }

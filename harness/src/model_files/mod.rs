@@ -121,10 +121,8 @@ fn measure(
     let history = mounts::history(&mut budget, &scratch.join("history"), interrupt)?;
     let at = scratch.join("generate");
     let generate = mounts::generate(&mut budget, &at, plan.is_brief, interrupt)?;
-    let memory_ratio = match plan.is_brief {
-        true => None,
-        false => mounts::rereads(&mut budget, &scratch.join("reread"), interrupt)?,
-    };
+    let memory_ratio =
+        if plan.is_brief { None } else { mounts::rereads(&mut budget, &scratch.join("reread"), interrupt)? };
     let origins = recorder.origins.lock();
     let origins: Vec<&str> = origins.iter().map(|origin| origin.name()).collect();
     Ok(ModelFiles {

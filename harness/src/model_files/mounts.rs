@@ -105,10 +105,7 @@ impl Mount {
             prompt_tokens: count("prompt-tokens"),
             output_tokens: count("output-tokens"),
             seconds,
-            outcome: match status.success() {
-                true => "ok".to_owned(),
-                false => status.to_string(),
-            },
+            outcome: if status.success() { "ok".to_owned() } else { status.to_string() },
         })
     }
 

@@ -57,10 +57,7 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
         State::Damaged(_) => {
             let since = floor.map_or(0, |floor| floor + 1);
             let may_be_half = steps[since..].iter().any(|step| step.change.writes());
-            match may_be_half && !changes_are_whole(promised) {
-                true => Fate::Half,
-                false => Fate::Torn,
-            }
+            if may_be_half && !changes_are_whole(promised) { Fate::Half } else { Fate::Torn }
         }
         State::Whole(version) => {
             let written = steps.iter().position(|step| step.version == *version && step.change.writes());
@@ -114,10 +111,7 @@ pub fn check(history: &History, found: &BTreeMap<u64, State>, promised: Option<A
     // If the log cannot be read, the state of all its lines is unknown.
     let unread_log = found.get(&LOG_LINES).filter(|state| matches!(state, State::Unreadable(_)));
     // A damaged piece of the log may be part of an unpromised line. At most as many pieces are excused.
-    let mut half_lines = match changes_are_whole(promised) {
-        true => 0,
-        false => unpromised_lines(history, found, promised),
-    };
+    let mut half_lines = if changes_are_whole(promised) { 0 } else { unpromised_lines(history, found, promised) };
     for number in numbers {
         let steps = history.records().get(number).map_or(&[][..], Vec::as_slice);
         let is_line = (LOG_LINES..STRANGERS).contains(number);
@@ -214,10 +208,7 @@ fn example(number: u64, steps: &[RecordStep], state: &State, fate: Fate, promise
             State::Whole(_) => step.change != RecordChange::Put,
             state => *state == State::Absent,
         };
-        let of = match is_of_name && step.acknowledged == Some(Acknowledgement::Fsync) {
-            true => " of the directory",
-            false => "",
-        };
+        let of = if is_of_name && step.acknowledged == Some(Acknowledgement::Fsync) { " of the directory" } else { "" };
         format!("{change} {} was acknowledged by {class}{of}", step.version)
     });
     format!("{what} is {fate}: found {found}; {missing}")

@@ -102,10 +102,7 @@ pub fn scratch_bytes(scenarios: &[Scenario], is_long: bool) -> u64 {
 pub fn of_points<'a>(points: u64, backends: impl Iterator<Item = &'a dyn Backend>) -> Duration {
     let of = |backend: &dyn Backend| {
         let kill = if has_crash_points(backend) { A_KILL } else { Duration::ZERO };
-        match has_mounted_cuts(backend) {
-            true => kill + A_CUT,
-            false => kill,
-        }
+        if has_mounted_cuts(backend) { kill + A_CUT } else { kill }
     };
     backends.map(of).sum::<Duration>().saturating_mul(u32::try_from(points).unwrap_or(u32::MAX))
 }

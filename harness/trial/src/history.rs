@@ -217,9 +217,10 @@ pub fn was_state(
     found.retain(is_there);
     let mut was_so = acknowledged == 0 && state == found;
     for ((number, version, change), made) in changes.iter().zip(1..) {
-        match change.writes() {
-            true => state.insert(*number, State::Whole(*version)),
-            false => state.remove(number),
+        if change.writes() {
+            state.insert(*number, State::Whole(*version))
+        } else {
+            state.remove(number)
         };
         was_so |= made >= acknowledged && state == found;
     }

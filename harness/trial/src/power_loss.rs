@@ -167,15 +167,13 @@ impl PowerCuts {
             self.replacing.drain(..).for_each(|tail| disk.replaces(tail));
             // Before the sync, so that what it syncs is known.
             self.note_syncs(&mut counted, &mut disk)?;
-            let is_synced = match waits {
-                true => at == changes.div_ceil(2),
-                false => dice.random_range(0..6) == 0,
-            };
+            let is_synced = if waits { at == changes.div_ceil(2) } else { dice.random_range(0..6) == 0 };
             if is_synced {
-                match waits {
+                if waits {
                     // No call has synced anything.
-                    true => self.wait(&mut counted, &mut disk)?,
-                    false => (self.fsync)(self.store()?)?,
+                    self.wait(&mut counted, &mut disk)?
+                } else {
+                    (self.fsync)(self.store()?)?
                 }
                 // An `fsync` acknowledges all earlier changes of the whole store.
                 for (number, version, _) in &done[acknowledged..] {
@@ -189,10 +187,7 @@ impl PowerCuts {
         // Only a checkpoint writes to the database file.
         let has_copied = disk.has_other_database(&self.place())?;
         let is_unclear = disk.is_unclear();
-        let mut left = match has_copied {
-            true => Remains::all(&self.place())?,
-            false => disk.cut(&self.place(), &mut dice)?,
-        };
+        let mut left = if has_copied { Remains::all(&self.place())? } else { disk.cut(&self.place(), &mut dice)? };
         // A sync while the files were read is in some of them.
         let is_unclear = has_copied || is_unclear || self.syncs()? != counted;
         if is_unclear && !has_copied {

@@ -213,9 +213,10 @@ impl Prices {
                 names.push(&row.name);
             }
         }
-        match names.len() > FEW && nearest(name, names.iter().copied()).is_empty() {
-            true => format!("none of the {} names in the list is like it", names.len()),
-            false => alternatives(name, names),
+        if names.len() > FEW && nearest(name, names.iter().copied()).is_empty() {
+            format!("none of the {} names in the list is like it", names.len())
+        } else {
+            alternatives(name, names)
         }
     }
 }
@@ -309,10 +310,7 @@ impl ModelPrices {
         let mut tiers = self.tiers.iter().rev().copied();
         let tier = tiers.find(|tier| prompt > tier.above_prompt_tokens);
         let tier = tier.unwrap_or(self.base());
-        let write = match hour {
-            true => tier.cache_write_1h.or(tier.cache_write),
-            false => tier.cache_write,
-        };
+        let write = if hour { tier.cache_write_1h.or(tier.cache_write) } else { tier.cache_write };
         Rates {
             input: tier.input,
             output: tier.output,

@@ -62,10 +62,7 @@ impl Provenance {
 
     /// The origin of times of an arm, which may be behind a simulated distance.
     pub fn of_arm(arm: &str) -> Self {
-        match is_simulated(arm) {
-            true => Provenance::Simulated,
-            false => Provenance::Measured,
-        }
+        if is_simulated(arm) { Provenance::Simulated } else { Provenance::Measured }
     }
 }
 

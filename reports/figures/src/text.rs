@@ -66,10 +66,7 @@ pub fn percent(ratio: f64) -> String {
 
 /// A difference as a ratio above 1, in words: in percent, and from twice on as a ratio.
 pub fn difference(ratio: f64) -> String {
-    match ratio < 2.0 {
-        true => percent(ratio),
-        false => format!("×{}", digits(ratio)),
-    }
+    if ratio < 2.0 { percent(ratio) } else { format!("×{}", digits(ratio)) }
 }
 
 /// The verdict on times that are too short to matter, in words.
@@ -77,10 +74,7 @@ pub const BELOW_WHAT_MATTERS: &str = "below what matters";
 
 /// An interval behind its figure, ` [1.52, 1.69]`; empty if both ends are written like the figure.
 pub fn interval_words(figure: &str, low: &str, high: &str) -> String {
-    match figure == low && figure == high {
-        true => String::new(),
-        false => format!(" [{low}, {high}]"),
-    }
+    if figure == low && figure == high { String::new() } else { format!(" [{low}, {high}]") }
 }
 
 /// A ratio with two places and its interval: `×1.60 [1.52, 1.69]`.

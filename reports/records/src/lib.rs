@@ -130,10 +130,7 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
     if counted > ok {
         wrong("calls", &counted, &format!("at most {ok}, by field `outcomes`"));
     }
-    let fits = match counted == ok {
-        true => pass.makespan_ns == timed,
-        false => pass.makespan_ns >= timed,
-    };
+    let fits = if counted == ok { pass.makespan_ns == timed } else { pass.makespan_ns >= timed };
     if !fits {
         wrong("makespan_ns", &pass.makespan_ns, &timed);
     }
@@ -344,10 +341,7 @@ fn missing_round(all: &BTreeSet<u32>, own: &BTreeSet<u32>, strides: &BTreeSet<u3
             .all(|round| own.contains(round) == round.is_multiple_of(stride))
     };
     let mut slow = strides.iter().copied().filter(|stride| *stride > 1);
-    match slow.any(fits) {
-        true => None,
-        false => Some(missing),
-    }
+    if slow.any(fits) { None } else { Some(missing) }
 }
 
 /// Whether calls that ended well count although others of their pass did not: in workloads of two hosts.

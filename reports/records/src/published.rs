@@ -75,15 +75,16 @@ pub fn compare_published(
     }
     for name in stated.difference(&expected) {
         let is_of_report = name.contains('/') || is_table(name);
-        match is_of_report {
-            true => found.differences.push(Discrepancy::new(
+        if is_of_report {
+            found.differences.push(Discrepancy::new(
                 name,
                 "whole file",
                 "",
                 "a file",
                 "no file: the report of this run does not have it",
-            )),
-            false => found.notes.push(format!("{name} is not part of the report: not checked")),
+            ))
+        } else {
+            found.notes.push(format!("{name} is not part of the report: not checked"))
         }
     }
     Ok(found)
@@ -187,9 +188,10 @@ impl ComparedFile<'_> {
             let columns = |row: &[String]| row.join(", ");
             return self.differs("line 1", "columns", &columns(their_head), &columns(head));
         }
-        let pairs = match theirs.len() == ours.len() {
-            true => (1..ours.len()).map(|at| (Some(at), Some(at))).collect(),
-            false => aligned(&theirs, &ours),
+        let pairs = if theirs.len() == ours.len() {
+            (1..ours.len()).map(|at| (Some(at), Some(at))).collect()
+        } else {
+            aligned(&theirs, &ours)
         };
         for (their, our) in pairs {
             let row = |at: usize, row: &[String]| format!("row {at} ({})", identity(head, row));
@@ -290,9 +292,10 @@ impl ComparedFile<'_> {
         if stated == recomputed {
             return;
         }
-        let known: BTreeSet<String> = match self.terms.has_our_words {
-            true => BTreeSet::new(),
-            false => ours.iter().flat_map(|element| figures(text_of(element.text))).collect(),
+        let known: BTreeSet<String> = if self.terms.has_our_words {
+            BTreeSet::new()
+        } else {
+            ours.iter().flat_map(|element| figures(text_of(element.text))).collect()
         };
         for (theirs, ours) in hunks(&theirs, &ours) {
             self.hunk(theirs, ours, &known);
@@ -448,10 +451,7 @@ fn identity(head: &[String], row: &[String]) -> String {
     let named = head.iter().zip(row);
     let named = named.filter(|(column, _)| NAMES.contains(&column.as_str()));
     let names: Vec<&str> = named.map(|(_, value)| value.as_str()).collect();
-    match names.is_empty() {
-        true => row.first().cloned().unwrap_or_default(),
-        false => names.join(", "),
-    }
+    if names.is_empty() { row.first().cloned().unwrap_or_default() } else { names.join(", ") }
 }
 
 /// The values that name an item of a list.
@@ -459,10 +459,7 @@ fn named(item: &Value) -> String {
     let names = ["name", "policy", "candidate", "id", "workload", "state", "metric", "arm"];
     let names = names.iter().filter_map(|name| item.get(name)?.as_str());
     let names: Vec<&str> = names.collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", names.join(", ")),
-    }
+    if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
 }
 
 /// The rows of two tables of different lengths, paired by the values that name them, in order. The head is left out.
@@ -526,10 +523,7 @@ fn elements(page: &str, is_markdown: bool) -> Vec<Element<'_>> {
 
 /// The text of an element, without its tag: the attributes of a tag are geometry and links.
 fn text_of(element: &str) -> &str {
-    match element.starts_with('<') {
-        true => element.split_once('>').map_or("", |(_, text)| text),
-        false => element,
-    }
+    if element.starts_with('<') { element.split_once('>').map_or("", |(_, text)| text) } else { element }
 }
 
 /// The figures in a text: everything between spaces and brackets that has a digit.
@@ -570,9 +564,10 @@ fn hunks<'a, 'e>(theirs: &'a [Element<'e>], ours: &'a [Element<'e>]) -> Vec<(&'a
     for hunk in patch.hunks() {
         let (old, new) = (hunk.old_range(), hunk.new_range());
         // Between two hunks both lists go on alike, so the start of an empty range follows from the other one.
-        let same = match old.is_empty() {
-            true => new.start().saturating_sub(1 + our_end),
-            false => old.start().saturating_sub(1 + their_end),
+        let same = if old.is_empty() {
+            new.start().saturating_sub(1 + our_end)
+        } else {
+            old.start().saturating_sub(1 + their_end)
         };
         let (their_start, our_start) = (their_end + same, our_end + same);
         (their_end, our_end) = (their_start + old.len(), our_start + new.len());

@@ -45,9 +45,10 @@ pub struct ModelFactor {
 /// Reads a factor between tokenizers, of which none is beyond 10.
 fn believed_factor<'de, D: Deserializer<'de>>(input: D) -> Result<f64, D::Error> {
     let factor = f64::deserialize(input)?;
-    match factor > 0.0 && factor <= 10.0 {
-        true => Ok(factor),
-        false => Err(D::Error::custom(format_args!("{factor} is not a valid factor between tokenizers (0 to 10)"))),
+    if factor > 0.0 && factor <= 10.0 {
+        Ok(factor)
+    } else {
+        Err(D::Error::custom(format_args!("{factor} is not a valid factor between tokenizers (0 to 10)")))
     }
 }
 

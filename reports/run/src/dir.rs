@@ -308,9 +308,10 @@ fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String>
         }
         _ => {}
     }
-    match sum.sum < sum.most {
-        true => Ok(()),
-        false => Err("the numbers up to here are too large for figures of a run".to_owned()),
+    if sum.sum < sum.most {
+        Ok(())
+    } else {
+        Err("the numbers up to here are too large for figures of a run".to_owned())
     }
 }
 
@@ -670,9 +671,10 @@ fn open_to_write(file: &Path) -> io::Result<File> {
     let flags = flags.bits() as i32;
     let open = options.read(true).write(true).custom_flags(flags);
     let open = open.open(file)?;
-    match open.metadata()?.is_file() {
-        true => Ok(open),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
+    if open.metadata()?.is_file() {
+        Ok(open)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"))
     }
 }
 

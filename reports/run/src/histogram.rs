@@ -35,9 +35,10 @@ fn check_bounds(unpacked: &[u8]) -> Result<(), String> {
     };
     let (counts, digits, low, high) = (number(4..8), number(12..16), number(16..24), number(24..32));
     let is_ours = digits == u64::from(DIGITS) && low == 1 && high == LONGEST_NS;
-    match is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
-        true => Ok(()),
-        false => Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned()),
+    if is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
+        Ok(())
+    } else {
+        Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned())
     }
 }
 

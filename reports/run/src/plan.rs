@@ -204,9 +204,10 @@ impl Plan {
         if !is_sorted || firsts.last().is_some_and(|last| *last > MOST_EPOCHS) {
             return Err("field `merged.first_epoch`: is not a number of epochs in ascending order".to_owned());
         }
-        match self.shard.is_some() && !self.merged.is_empty() {
-            true => Err("field `merged`: a shard is not a merged run".to_owned()),
-            false => Ok(()),
+        if self.shard.is_some() && !self.merged.is_empty() {
+            Err("field `merged`: a shard is not a merged run".to_owned())
+        } else {
+            Ok(())
         }
     }
 
@@ -448,10 +449,7 @@ impl Placement {
 
     /// The placement in the name of a cell's state.
     pub fn of_state(state: &str) -> Self {
-        match state.ends_with(ON_SHARED_CPU) {
-            true => Placement::SharedCpu,
-            false => Placement::Free,
-        }
+        if state.ends_with(ON_SHARED_CPU) { Placement::SharedCpu } else { Placement::Free }
     }
 }
 

@@ -96,10 +96,7 @@ impl CallCell {
 /// Half of an interval behind its ratio, ` ±0.02`; empty if it is 0 in these places.
 pub(crate) fn half_words(half: f64, places: usize) -> String {
     let words = format!("{half:.places$}");
-    match words.chars().all(|c| matches!(c, '0' | '.')) {
-        true => String::new(),
-        false => format!(" ±{words}"),
-    }
+    if words.chars().all(|c| matches!(c, '0' | '.')) { String::new() } else { format!(" ±{words}") }
 }
 
 fn failed(passes: &FailedPasses) -> String {
@@ -187,21 +184,12 @@ fn placements(cells: &[&Cell], summary: &Summary, arms: &[&str]) -> String {
         let shared = || pairs.iter().map(|(shared, _)| shared.ratio);
         let least = shared().fold(f64::INFINITY, f64::min);
         let [least, largest, most] = [least, shared().fold(0.0, f64::max), most].map(|ratio| format!("×{ratio:.0}"));
-        let shared = match least == largest {
-            true => least,
-            false => format!("{least} to {largest}"),
-        };
-        let [on_one, across] = match parts.is_empty() {
-            true => [" on one processor", " across two"],
-            false => [""; 2],
-        };
+        let shared = if least == largest { least } else { format!("{least} to {largest}") };
+        let [on_one, across] = if parts.is_empty() { [" on one processor", " across two"] } else { [""; 2] };
         let name = label(cell);
         parts.push(format!("{name} {shared}{on_one}, up to {most}{across}"));
     }
-    match parts.is_empty() {
-        true => String::new(),
-        false => format!("By placement: {}.", parts.join("; ")),
-    }
+    if parts.is_empty() { String::new() } else { format!("By placement: {}.", parts.join("; ")) }
 }
 
 /// The cells of the rows: single calls with hot caches, one of each kind; then sessions, programs and other states.

@@ -96,10 +96,7 @@ impl AnswerFigure {
         }
         Self {
             title: row.title.clone(),
-            against: match row.names_its_baseline() {
-                true => String::new(),
-                false => row.against.clone(),
-            },
+            against: if row.names_its_baseline() { String::new() } else { row.against.clone() },
             text,
             value: finite(effect.map(|effect| effect.value)),
             low: finite(effect.map(|effect| effect.low)),
@@ -139,9 +136,10 @@ impl AnswerFigure {
 
     /// What the figure is compared with, if the sentence does not say it.
     fn compared_words(&self, against: &str) -> String {
-        match self.against.is_empty() || self.against == against {
-            true => String::new(),
-            false => format!(" compared with {}", self.against),
+        if self.against.is_empty() || self.against == against {
+            String::new()
+        } else {
+            format!(" compared with {}", self.against)
         }
     }
 
@@ -170,9 +168,10 @@ impl AnswerFigure {
 
     /// `brief` behind its mark. Two times have marks of their own.
     fn marked_brief(&self) -> String {
-        match self.brief.starts_with(|first| Provenance::ALL.iter().any(|origin| origin.mark().starts_with(first))) {
-            true => self.brief.clone(),
-            false => format!("{} {}", self.mark, self.brief),
+        if self.brief.starts_with(|first| Provenance::ALL.iter().any(|origin| origin.mark().starts_with(first))) {
+            self.brief.clone()
+        } else {
+            format!("{} {}", self.mark, self.brief)
         }
     }
 

@@ -193,10 +193,7 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
             ..first.clone()
         };
         let is_same = |other: &&StoreLosses| (other.kills, other.power_cuts) == (first.kills, first.power_cuts);
-        let least = match of_group.iter().all(is_same) {
-            true => "",
-            false => "at least ",
-        };
+        let least = if of_group.iter().all(is_same) { "" } else { "at least " };
         let of = match of_group.len() {
             1 => arm_words(&first.arm).to_owned(),
             _ => format!("each of {}", names(&of_group)),

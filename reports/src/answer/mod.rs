@@ -60,10 +60,7 @@ impl Overview {
         let (losses, not_killed) = kept::losses(runs);
         Self {
             about: about(first),
-            identical_arms: match first.run.samples.is_empty() {
-                true => String::new(),
-                false => health.identical_arms(),
-            },
+            identical_arms: if first.run.samples.is_empty() { String::new() } else { health.identical_arms() },
             notes: health.notes.clone(),
             uses: uses::uses(decisions, runs),
             calls: calls::table(first, decisions),

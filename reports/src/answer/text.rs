@@ -85,20 +85,12 @@ impl UseAnswer {
             versions.dedup();
             versions
         };
-        let plain = |text: String| match text.is_empty() {
-            true => Vec::new(),
-            false => vec![text],
-        };
+        let plain = |text: String| if text.is_empty() { Vec::new() } else { vec![text] };
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
-        let [of_reason, of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
-            true => [5, 4, 6, 7, 8],
-            false => [4, 8, 7, 5, 6],
-        };
-        let reasons = match is_chosen {
-            true => self.benefit_versions(),
-            false => versions(&|most| self.reasons(most)),
-        };
+        let [of_reason, of_unmeasured, of_costs, of_change, of_others] =
+            if is_chosen { [5, 4, 6, 7, 8] } else { [4, 8, 7, 5, 6] };
+        let reasons = if is_chosen { self.benefit_versions() } else { versions(&|most| self.reasons(most)) };
         // What to do meanwhile has room before everything that is known.
         let meanwhile = match self.kind {
             AdviceKind::NotDecided => self.reasons(0).into_iter().collect(),
@@ -291,9 +283,10 @@ impl UseAnswer {
 
     /// What a sentence compares with, unless the advice or the reason before it names that.
     fn baseline_words(&self, against: &str) -> String {
-        match against.is_empty() || self.advice.contains(against) || self.reason.contains(against) {
-            true => String::new(),
-            false => format!(" compared with {against}"),
+        if against.is_empty() || self.advice.contains(against) || self.reason.contains(against) {
+            String::new()
+        } else {
+            format!(" compared with {against}")
         }
     }
 
@@ -359,9 +352,10 @@ impl UseAnswer {
                 let verb = if named.len() == 1 { "shows" } else { "show" };
                 let cost = |name: &&String| self.same_cost.iter().find(|(candidate, _)| candidate == *name);
                 let costs: Vec<&str> = named.iter().filter_map(cost).map(|(_, cost)| cost.as_str()).collect();
-                let costs = match costs.len() == named.len() {
-                    true => format!(", and have this cost, too ({})", costs.join(", ")),
-                    false => String::new(),
+                let costs = if costs.len() == named.len() {
+                    format!(", and have this cost, too ({})", costs.join(", "))
+                } else {
+                    String::new()
                 };
                 let costs = if named.len() == 1 { costs.replacen("have", "has", 1) } else { costs };
                 parts.push(format!("{} {verb} {what}{costs}.", names_of(&named)));
@@ -424,9 +418,10 @@ impl Overview {
     fn by_evidence(&self) -> (Vec<&UseAnswer>, Vec<&UseAnswer>) {
         // An answer that states what the run knows keeps its own lines.
         let is_named = |answer: &&UseAnswer| answer.lacks_evidence && answer.known.is_empty();
-        match self.uses.iter().filter(is_named).count() > LISTED_WITHOUT_EVIDENCE {
-            true => self.uses.iter().partition(is_named),
-            false => (Vec::new(), self.uses.iter().collect()),
+        if self.uses.iter().filter(is_named).count() > LISTED_WITHOUT_EVIDENCE {
+            self.uses.iter().partition(is_named)
+        } else {
+            (Vec::new(), self.uses.iter().collect())
         }
     }
 
@@ -715,10 +710,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     let text = Provenance::unbroken(&text);
     let words = text.split(' ').filter(|word| !word.is_empty());
     // A word that is wider than a line is first broken at its own blanks.
-    let words = words.flat_map(|word| match word.width() > width {
-        true => word.split(NO_BREAK).collect(),
-        false => vec![word],
-    });
+    let words = words.flat_map(|word| if word.width() > width { word.split(NO_BREAK).collect() } else { vec![word] });
     for word in words {
         let mut word = word.replace(NO_BREAK, " ");
         if !line.is_empty() && line.width() + 1 + word.width() > width {

@@ -232,10 +232,13 @@ fn excess(decision: &Decision) -> (f64, f64) {
 fn is_worse(row: &Row) -> bool {
     let is_ratio = row.bound.unit == "ratio";
     let equal = if is_ratio { 1.0 } else { 0.0 };
-    row.effect.is_some_and(|effect| match row.bound.is_most {
-        true => effect.value > equal,
-        // An amount that must reach a bound is not compared with a baseline.
-        false => !is_ratio || effect.value < equal,
+    row.effect.is_some_and(|effect| {
+        if row.bound.is_most {
+            effect.value > equal
+        } else {
+            // An amount that must reach a bound is not compared with a baseline.
+            !is_ratio || effect.value < equal
+        }
     })
 }
 
@@ -246,10 +249,7 @@ pub(super) const SMALL_BENEFIT: &str = "a smaller benefit than needed";
 fn has_small_benefit(decision: &Decision) -> bool {
     rows(decision, RowRole::Benefit, &[RowState::Unmet]).any(|row| {
         let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
-        row.effect.is_some_and(|effect| match row.bound.is_most {
-            true => effect.high < equal,
-            false => effect.low > equal,
-        })
+        row.effect.is_some_and(|effect| if row.bound.is_most { effect.high < equal } else { effect.low > equal })
     })
 }
 
@@ -283,14 +283,8 @@ fn distance(row: &Row) -> f64 {
 /// How far a value is from the bound of a row.
 fn distance_at(row: &Row, value: f64) -> f64 {
     let bound = row.bound.value;
-    let ratio = match row.bound.is_most {
-        true => value / bound,
-        false => bound / value,
-    };
-    match ratio.is_nan() {
-        true => 1.0,
-        false => ratio,
-    }
+    let ratio = if row.bound.is_most { value / bound } else { bound / value };
+    if ratio.is_nan() { 1.0 } else { ratio }
 }
 
 impl UseAnswer {
@@ -432,10 +426,7 @@ fn same_cost(others: &[&Decision], cost: &Row) -> Vec<(String, String)> {
 }
 
 fn confidence_in(decisions: &[&Decision]) -> Confidence {
-    match decisions.iter().any(|decision| decision.fragile.is_some()) {
-        true => Confidence::Fragile,
-        false => Confidence::Sure,
-    }
+    if decisions.iter().any(|decision| decision.fragile.is_some()) { Confidence::Fragile } else { Confidence::Sure }
 }
 
 fn advice(kind: AdviceKind, best: &Decision, decisions: &[&Decision], is_busy: bool) -> String {
@@ -479,10 +470,7 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
             if shown.len() + open.len() < best.benefits_needed {
                 let mut unmet = of(RowRole::Benefit, &FAILED);
                 unmet.sort_by(|one, other| distance(one).total_cmp(&distance(other)));
-                let whose = match is_only {
-                    true => candidate.to_owned(),
-                    false => format!("The closest candidate ({candidate})"),
-                };
+                let whose = if is_only { candidate.to_owned() } else { format!("The closest candidate ({candidate})") };
                 let (ground, count) = match shown.len() {
                     0 if has_small_benefit(best) => (Ground::SmallBenefit, SMALL_BENEFIT.to_owned()),
                     0 => (Ground::FewBenefits, "no benefit".to_owned()),
@@ -550,10 +538,11 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
     if !shown.is_empty() {
         let titles = shown.iter().filter(|row| row.properties.is_empty());
         let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
-        return match titles.is_empty() {
+        return if titles.is_empty() {
             // The advice has the exception.
-            true => String::new(),
-            false => format!("A reason for {}: {}.", arm_words(&best.candidate), titles.join("; ")),
+            String::new()
+        } else {
+            format!("A reason for {}: {}.", arm_words(&best.candidate), titles.join("; "))
         };
     }
     let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
@@ -571,9 +560,10 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
 
 /// The benefits of a candidate that is not chosen: a team with these needs may choose it all the same.
 fn needed(kind: AdviceKind, best: &Decision) -> Vec<&Row> {
-    match kind == AdviceKind::Keep && !has(best, RowRole::Gate, &FAILED) {
-        true => rows(best, RowRole::Benefit, &SHOWN).collect(),
-        false => Vec::new(),
+    if kind == AdviceKind::Keep && !has(best, RowRole::Gate, &FAILED) {
+        rows(best, RowRole::Benefit, &SHOWN).collect()
+    } else {
+        Vec::new()
     }
 }
 
@@ -622,9 +612,10 @@ fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
         // A short replay leaves out programs and single calls.
         let is_short = budget(&plan.command).is_some_and(|seconds| seconds < TRY_WITH_PROGRAMS);
         let is_left_out = is_short && remedy.command.starts_with("ctxbench run --workload ");
-        return match is_try && (is_left_out || names.any(|name| remedy.command.contains(&name))) {
-            true => longer(&plan.command),
-            false => remedy.command,
+        return if is_try && (is_left_out || names.any(|name| remedy.command.contains(&name))) {
+            longer(&plan.command)
+        } else {
+            remedy.command
         };
     }
     if needs_quiet(best, runs) {

@@ -72,9 +72,10 @@ impl Use<'_> {
         let text = fitted(|lines| answer.lines(COLUMNS, lines).join(" "), most);
         let text = text.unwrap_or_else(|| answer.headline());
         let rest = text.strip_prefix(&answer.headline()).unwrap_or_default();
-        let rest = match answer.command.is_empty() {
-            true => rest.to_owned(),
-            false => rest.replace(&answer.command, &format!("`{}`", answer.command)),
+        let rest = if answer.command.is_empty() {
+            rest.to_owned()
+        } else {
+            rest.replace(&answer.command, &format!("`{}`", answer.command))
         };
         let sentences = [answer.whole_advice(""), rest.trim().to_owned()];
         let sentences = sentences.into_iter().filter(|text| !text.is_empty());
@@ -116,10 +117,7 @@ fn limited(sentences: Vec<String>) -> Vec<String> {
 /// The first words of a text; an ellipsis stands for the others.
 pub(super) fn first_words(text: &str, most: usize) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    match words.len() <= most {
-        true => text.to_owned(),
-        false => format!("{} …", words[..most].join(" ")),
-    }
+    if words.len() <= most { text.to_owned() } else { format!("{} …", words[..most].join(" ")) }
 }
 
 #[cfg(test)]

@@ -38,10 +38,7 @@ impl LogAxis {
 
     /// The ticks 1, 2, 5, 10, …; on a wide range powers of ten, at most [`MOST_TICKS`].
     pub(super) fn ticks(&self) -> Vec<f64> {
-        let steps: &[f64] = match self.high / self.low > 2000.0 {
-            true => &[1.0],
-            false => &[1.0, 2.0, 5.0],
-        };
+        let steps: &[f64] = if self.high / self.low > 2000.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.low.log10().floor() as i32;
         let last = self.high.log10().ceil() as i32;
         let powers = (last - first).unsigned_abs() as usize + 1;

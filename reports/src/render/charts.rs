@@ -68,10 +68,7 @@ fn ratio_panels(report: &Report<'_>, marks: &Marks, wanted: impl Fn(&Cell) -> bo
                 title,
                 anchor: cell.anchor(),
                 baseline: baseline.clone(),
-                unit: match cell.metric == MAKESPAN {
-                    true => "wait of a session",
-                    false => "time of a call",
-                },
+                unit: if cell.metric == MAKESPAN { "wait of a session" } else { "time of a call" },
                 ..RatioPanel::default()
             });
             panels.len() - 1

@@ -99,9 +99,11 @@ fn times_words(found: &RunComparison) -> String {
 /// Why no time could be decided, and what to do.
 fn why_undecided(found: &RunComparison) -> String {
     let is_short = |cell: &CellChange| cell.interval.is_none();
-    match found.cells.iter().all(is_short) {
-        true => ": too few epochs, or a busy machine without a bound on its disturbance (measure again with at least three epochs)".to_owned(),
-        false => ": their intervals are too wide (measure again on a quiet machine, with a longer --budget or more --epochs)".to_owned(),
+    if found.cells.iter().all(is_short) {
+        ": too few epochs, or a busy machine without a bound on its disturbance (measure again with at least three epochs)".to_owned()
+    } else {
+        ": their intervals are too wide (measure again on a quiet machine, with a longer --budget or more --epochs)"
+            .to_owned()
     }
 }
 
@@ -356,9 +358,10 @@ fn ranking_words(found: &Ranking) -> String {
     let detectable = found.detectable.map_or(String::new(), |ratio| {
         format!(" A difference of ×{ratio:.2} between two arms would have been found with a chance of 80 % (median).")
     });
-    let busy = match found.is_busy {
-        true => " The machine was busy: ranks differ only if other processes cannot explain the difference.",
-        false => "",
+    let busy = if found.is_busy {
+        " The machine was busy: ranks differ only if other processes cannot explain the difference."
+    } else {
+        ""
     };
     format!(
         "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank. The times are those of the run's report, each with its ratio to the time of the first arm; ranks come from the ratios within rounds, so that an arm with a longer time can have the better rank.{detectable}{busy}",

@@ -345,10 +345,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
             delay.passes.to_string(),
             delay.too_slow.to_string(),
             delay.left_out.to_string(),
-            match delay.untimed.is_empty() {
-                true => "–".to_owned(),
-                false => delay.untimed.join(", "),
-            },
+            if delay.untimed.is_empty() { "–".to_owned() } else { delay.untimed.join(", ") },
         ]
     });
     let head = columns(&format!(

@@ -86,10 +86,7 @@ pub(super) fn states(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
                 title,
                 anchor: cell.anchor(),
                 across: HorizontalAxis::Names(STATES.map(str::to_owned).into()),
-                up: match cell.metric == MAKESPAN {
-                    true => "wait of a session",
-                    false => "time of a call",
-                },
+                up: if cell.metric == MAKESPAN { "wait of a session" } else { "time of a call" },
                 label: time_tick,
                 is_logarithmic: true,
                 lines: Vec::new(),
@@ -274,9 +271,10 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
     let lines = &panel.lines[..panel.lines.len().min(MOST_LINES)];
     let points = || lines.iter().flat_map(|line| &line.points);
     let (xs, ys) = (points().map(|point| point.0), points().map(|point| point.1));
-    let up = match panel.is_logarithmic {
-        true => LogAxis::of(ys).map(Scale::Logarithmic),
-        false => Some(Scale::Linear(LinearAxis::of(ys))),
+    let up = if panel.is_logarithmic {
+        LogAxis::of(ys).map(Scale::Logarithmic)
+    } else {
+        Some(Scale::Linear(LinearAxis::of(ys)))
     };
     let (across, words) = match &panel.across {
         HorizontalAxis::Names(names) => (Some(Scale::Names(names.clone())), "state of the caches"),
@@ -286,9 +284,8 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
     let (Some(up), Some(across)) = (up, across) else {
         return Ok(None);
     };
-    let labels = lines.iter().map(|line| match is_simulated(&line.name) {
-        true => Provenance::Simulated.marked(&line.name),
-        false => line.name.clone(),
+    let labels = lines.iter().map(|line| {
+        if is_simulated(&line.name) { Provenance::Simulated.marked(&line.name) } else { line.name.clone() }
     });
     let labels = labels.zip(lines).map(|(label, line)| {
         let label = fit(&label, PANEL as i32 - 22 - width(&line.figure, SMALL), SMALL);

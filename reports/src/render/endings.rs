@@ -52,10 +52,8 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     let failing = by_feature.iter().map(|(feature, arms)| format!("{feature} ({})", arms.join(", ")));
     let failing: Vec<String> = failing.collect();
-    let failing = match failing.is_empty() {
-        true => "none fails".to_owned(),
-        false => format!("these fail: {}", failing.join("; ")),
-    };
+    let failing =
+        if failing.is_empty() { "none fails".to_owned() } else { format!("these fail: {}", failing.join("; ")) };
     parts.push(Text(format!("{} features were tried on {}; {failing}.", features.len(), arms.join(", "))));
     parts.push(Folded("Feature by feature".to_owned(), vec![table, reasons]));
 }

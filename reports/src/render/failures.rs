@@ -168,9 +168,10 @@ fn panel(report: &Report<'_>, marks: &Marks, group: &Group, columns: &[Column<'_
                 };
                 let corners = [(left, top + 1), (left + column - 2, top + ROW - 1)];
                 area.draw(&Rectangle::new(corners, colour.filled()))?;
-                let words = match worked == all {
-                    true => format!("{sign} {}", count(*all)),
-                    false => format!("{sign} {} of {}", count(*worked), count(*all)),
+                let words = if worked == all {
+                    format!("{sign} {}", count(*all))
+                } else {
+                    format!("{sign} {} of {}", count(*worked), count(*all))
                 };
                 let words = fit(&words, column - 8, SMALL);
                 // The text is on the cell's colour, so a dark page does not change it.

@@ -118,10 +118,7 @@ fn saw(outcome: &FaultOutcome) -> String {
         };
         all.insert(format!("{}: {what}", seen.call));
     }
-    match all.is_empty() {
-        true => "nothing".to_owned(),
-        false => all.into_iter().collect::<Vec<_>>().join(", "),
-    }
+    if all.is_empty() { "nothing".to_owned() } else { all.into_iter().collect::<Vec<_>>().join(", ") }
 }
 
 fn returned(outcome: &FaultOutcome) -> String {

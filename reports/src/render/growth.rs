@@ -30,10 +30,7 @@ pub(super) fn growth(report: &Report<'_>, parts: &mut Vec<Part>) {
         }
     }
     let rows = curves.into_iter().filter_map(|([family, state, metric, arm], times)| {
-        let arm = match is_simulated(arm) {
-            true => Provenance::Simulated.marked(arm),
-            false => arm.to_owned(),
-        };
+        let arm = if is_simulated(arm) { Provenance::Simulated.marked(arm) } else { arm.to_owned() };
         let names = [&format!("{}-…", short_name(family)), state, metric, &arm].map(str::to_owned);
         Some(names.into_iter().chain(figures(&times, &fitted(&times)?)).collect())
     });
@@ -60,9 +57,10 @@ fn figures(times: &[SizedTime], growth: &Growth) -> [String; 5] {
     [
         words(times.first()),
         words(times.last()),
-        match growth.fits() {
-            true => format!("{} ±{:.0} %", growth.shape.name(), growth.deviation * 100.0),
-            false => format!("none fits (the nearest, {}, ±{:.0} %)", growth.shape.name(), growth.deviation * 100.0),
+        if growth.fits() {
+            format!("{} ±{:.0} %", growth.shape.name(), growth.deviation * 100.0)
+        } else {
+            format!("none fits (the nearest, {}, ±{:.0} %)", growth.shape.name(), growth.deviation * 100.0)
         },
         exponent,
         growth.knee.map_or("–".to_owned(), |knee| format!("about {}", count(two_digits(knee)))),

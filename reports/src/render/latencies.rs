@@ -40,10 +40,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     let mut head = columns(&format!("workload | caches | metric | {baseline} | A/A"));
     head.extend(arms.iter().map(|arm| {
         let name = arm_and_its_baseline(&report.run.plan, arm);
-        match is_simulated(arm) {
-            true => Provenance::Simulated.marked(&format!("{name} (simulated distance)")),
-            false => name,
-        }
+        if is_simulated(arm) { Provenance::Simulated.marked(&format!("{name} (simulated distance)")) } else { name }
     }));
     let numbers = numbers(cells);
     let number = |place: &Cell, arm: &str| {

@@ -62,9 +62,10 @@ pub(super) fn markdown(parts: &[Part]) -> String {
                 for answer in uses {
                     let sentences = answer.sentences.join(" ");
                     // An answer that is not decided says so itself.
-                    let line = match sentences.starts_with("Not decided") {
-                        true => format!("**{}**: {sentences}", answer.title),
-                        false => format!("**{}** ({}): {sentences}", answer.title, answer.confidence),
+                    let line = if sentences.starts_with("Not decided") {
+                        format!("**{}**: {sentences}", answer.title)
+                    } else {
+                        format!("**{}** ({}): {sentences}", answer.title, answer.confidence)
                     };
                     text += &format!("- {}\n", border::markdown(&line));
                 }

@@ -126,10 +126,7 @@ mod tests {
     fn linear(colour: RGBColor) -> [f64; 3] {
         [colour.0, colour.1, colour.2].map(|channel| {
             let share = f64::from(channel) / 255.0;
-            match share <= 0.04045 {
-                true => share / 12.92,
-                false => ((share + 0.055) / 1.055).powf(2.4),
-            }
+            if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
         })
     }
 
@@ -146,10 +143,7 @@ mod tests {
             sum.clamp(0.0, 1.0)
         };
         let [r, g, b] = [of(&vision[0]), of(&vision[1]), of(&vision[2])];
-        let root = |share: f64| match share > 0.008_856 {
-            true => share.cbrt(),
-            false => 7.787 * share + 16.0 / 116.0,
-        };
+        let root = |share: f64| if share > 0.008_856 { share.cbrt() } else { 7.787 * share + 16.0 / 116.0 };
         let x = root((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505);
         let y = root(0.2126 * r + 0.7152 * g + 0.0722 * b);
         let z = root((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089);

@@ -182,14 +182,16 @@ fn latency(parts: &mut Vec<Part>, results: &ModelFiles) {
         latency.output_tokens_per_second,
         results.repeats.equal,
         results.repeats.asked_twice,
-        match results.origin == RECORDED {
-            true => ", which proves nothing, because a recording always does",
-            false => "",
-        },
-        match results.repeats.has_own_sampling {
-            true => "  The server accepts no temperature: it chooses the sampling itself, and answers are not deterministic.",
-            false => "",
-        },
+        if results.origin == RECORDED {
+", which proves nothing, because a recording always does"
+} else {
+""
+},
+        if results.repeats.has_own_sampling {
+"  The server accepts no temperature: it chooses the sampling itself, and answers are not deterministic."
+} else {
+""
+},
     )));
 }
 
@@ -246,9 +248,10 @@ fn answer(parts: &mut Vec<Part>, results: &ModelFiles) {
     let times = times.map(|found| (found.answer_ms * found.calls as f64, found.calls as f64));
     let (waited, calls) = times.fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
     let mean = waited / calls.max(1.0) / 1000.0;
-    let belongs = match exact == all && all > 0 && mean < 0.1 {
-        true => "these figures do not speak against it",
-        false => "not behind the read of a file that must hold what was written to it",
+    let belongs = if exact == all && all > 0 && mean < 0.1 {
+        "these figures do not speak against it"
+    } else {
+        "not behind the read of a file that must hold what was written to it"
     };
     parts.push(Heading(2, "Does a language model belong behind read?".to_owned()));
     parts.push(Text(format!(

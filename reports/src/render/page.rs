@@ -69,10 +69,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     let all = uses(&report.decisions);
     parts.push(Heading(
         1,
-        match all.is_empty() {
-            true => format!("ctxbench report: suite {}", report.run.plan.suite),
-            false => QUESTION.to_owned(),
-        },
+        if all.is_empty() { format!("ctxbench report: suite {}", report.run.plan.suite) } else { QUESTION.to_owned() },
     ));
     parts.push(Text(about(report)));
     let notes = report.summary.health.notes.iter().take(MOST_NOTES);
@@ -467,10 +464,7 @@ fn scratch(report: &Report<'_>) -> String {
     format!(
         "Scratch: {scratch}; options {}; features {}.",
         scratch.mount_options,
-        match scratch.features.is_empty() {
-            true => "not known".to_owned(),
-            false => scratch.features.join(" "),
-        }
+        if scratch.features.is_empty() { "not known".to_owned() } else { scratch.features.join(" ") }
     )
 }
 
@@ -533,10 +527,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
 fn busy(reasons: &BTreeMap<String, usize>) -> String {
     let reasons = reasons.iter().map(|(what, passes)| format!("{what}: {passes}"));
     let reasons: Vec<String> = reasons.collect();
-    match reasons.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", reasons.join("; ")),
-    }
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
 /// A sentence that names the simulated and recorded figures of the page, if any.
@@ -574,10 +565,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Daemons: time, memory and starts".to_owned()));
-    let spent = |ns: f64| match ns > 0.0 {
-        true => time(ns),
-        false => "–".to_owned(),
-    };
+    let spent = |ns: f64| if ns > 0.0 { time(ns) } else { "–".to_owned() };
     // Of each workload one cache state: the first in which a request reached a daemon.
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     for cost in costs.iter().filter(|cost| cost.requests >= 0.01) {

@@ -65,9 +65,10 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
         }
     }
     let remarks = problems.into_iter().map(|((arm, problem), concerned)| {
-        let concerned = match rows.len() > 1 && concerned.len() == rows.len() {
-            true => "every program".to_owned(),
-            false => concerned.join(", "),
+        let concerned = if rows.len() > 1 && concerned.len() == rows.len() {
+            "every program".to_owned()
+        } else {
+            concerned.join(", ")
         };
         format!("{arm}, {concerned}: {problem}")
     });

@@ -73,16 +73,15 @@ pub(super) fn ratio_picture(panels: &[RatioPanel]) -> Result<Option<Picture>, Dr
 
 fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
     let rows = &panel.rows[..panel.rows.len().min(MOST_ROWS)];
-    let typical = match panel.typical.is_empty() {
-        true => String::new(),
-        false => format!("{} {}", panel.baseline, panel.typical),
-    };
+    let typical =
+        if panel.typical.is_empty() { String::new() } else { format!("{} {}", panel.baseline, panel.typical) };
     let typical = fit(&typical, PANEL as i32 / 2, TEXT);
     // Bold letters are wider. A title that does not fit beside the time is in two lines.
     let room = (PANEL as i32 - 16 - width(&typical, TEXT)) * 9 / 10;
-    let title = match width(&panel.title, TITLE) <= room {
-        true => vec![panel.title.clone()],
-        false => two_lines(&panel.title, room, TITLE),
+    let title = if width(&panel.title, TITLE) <= room {
+        vec![panel.title.clone()]
+    } else {
+        two_lines(&panel.title, room, TITLE)
     };
     let top = TOP + LINE * (title.len() as i32 - 1);
     let bottom = top + rows.iter().map(height).sum::<i32>();
@@ -145,15 +144,10 @@ fn figure(row: &RatioRow) -> String {
         _ => 2,
     };
     let half = row.interval.map(|(low, high)| (high - low) / 2.0);
-    let half = half.map_or(String::new(), |half| match half < row.ratio {
-        true => half_words(half, places),
-        false => " (wide)".to_owned(),
-    });
+    let half = half
+        .map_or(String::new(), |half| if half < row.ratio { half_words(half, places) } else { " (wide)".to_owned() });
     let failed = if row.has_failures { "†" } else { "" };
-    let ratio = match row.ratio < 1e6 {
-        true => format!("×{:.places$}", row.ratio),
-        false => format!("×{:.0e}", row.ratio),
-    };
+    let ratio = if row.ratio < 1e6 { format!("×{:.places$}", row.ratio) } else { format!("×{:.0e}", row.ratio) };
     fit(&format!("{ratio}{half}{failed}"), 86, TEXT)
 }
 

@@ -122,10 +122,7 @@ fn session_rows(report: &Report<'_>, session: &PlannedWorkload, commands: &Comma
     let share = |ns: f64| format!("{:.3} %", ns / (session_ms as f64 * 1e6) * 100.0);
     let rows = report.arms().into_iter().filter_map(|arm| {
         let [files, shell] = waited(report, &session.name, commands, arm)?;
-        let beyond = match arm == baseline {
-            true => "–".to_owned(),
-            false => share(files + shell - base[0] - base[1]),
-        };
+        let beyond = if arm == baseline { "–".to_owned() } else { share(files + shell - base[0] - base[1]) };
         let both = share(files + shell);
         Some(vec![session.name.clone(), arm.to_owned(), time(files), time(shell), both, beyond])
     });
@@ -139,10 +136,7 @@ fn line(session: &PlannedWorkload, commands: &Commands<'_>) -> String {
         estimated.map(|(command, times, workload, step)| format!("{times} {command} (as {workload} {step})"));
     let unknown = commands.unknown.iter();
     let unknown = unknown.map(|(command, times)| format!("{times} {command}"));
-    let words = |all: Vec<String>| match all.is_empty() {
-        true => "none".to_owned(),
-        false => all.join(", "),
-    };
+    let words = |all: Vec<String>| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
     format!(
         "{}: {total} commands, {} of them without files; estimated: {}; not estimated: {}",
         session.name,

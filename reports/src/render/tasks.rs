@@ -45,10 +45,8 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             let tasks = of("calls").of;
             let mut lags: Vec<f64> = all.iter().filter_map(|scores| scores.get("lag-us")?.mean()).collect();
             // Copies are made by a schedule, and nothing sleeps until the next one.
-            let marked = |text: String| match first.contains_key("copies") {
-                true => Provenance::Simulated.marked(&text),
-                false => text,
-            };
+            let marked =
+                |text: String| if first.contains_key("copies") { Provenance::Simulated.marked(&text) } else { text };
             let stale = of("stale-answers");
             let (name, time_of_call) = match method {
                 PROGRAMS => (format!("{arm}, with programs"), "–".to_owned()),

@@ -37,10 +37,8 @@ fn row(session: &TriedSession) -> Vec<String> {
         model => model,
     });
     let models: Vec<&str> = models.collect();
-    let on = match models.is_empty() {
-        true => session.agent.clone(),
-        false => format!("{} on {}", session.agent, models.join(", ")),
-    };
+    let on =
+        if models.is_empty() { session.agent.clone() } else { format!("{} on {}", session.agent, models.join(", ")) };
     let of = |of: fn(&TriedBill) -> u64| session.bills.iter().map(of).fold(0, u64::saturating_add);
     let (prompt, output) = match session.counted {
         Some(counted) => (format!("{} counted", count(counted)), "–".to_owned()),
@@ -70,10 +68,7 @@ fn dollars(sessions: &[TriedSession]) -> String {
         bills().filter(|bill| bill.dollars.is_none()).map(|bill| bill.model.as_str()).collect();
     unpriced.sort_unstable();
     unpriced.dedup();
-    let mut words = match bills().any(|bill| bill.dollars.is_some()) {
-        true => format!("{priced:.2}"),
-        false => "–".to_owned(),
-    };
+    let mut words = if bills().any(|bill| bill.dollars.is_some()) { format!("{priced:.2}") } else { "–".to_owned() };
     if !unpriced.is_empty() {
         words += &format!(" without {}, which has no price", unpriced.join(", "));
     }

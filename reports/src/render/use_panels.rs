@@ -97,12 +97,13 @@ impl RowText {
         let room = whole - width(&figure, SMALL) - 8;
         // The figure stands beside the last line.
         let title = format!("{sign} {}", row.title);
-        let lines = match width(&title, SMALL) <= room {
-            true => vec![title],
-            false => match line_break(&title, whole, room) {
+        let lines = if width(&title, SMALL) <= room {
+            vec![title]
+        } else {
+            match line_break(&title, whole, room) {
                 Some(end) => vec![title[..end].to_owned(), fit(&title[end + 1..], room, SMALL)],
                 None => vec![fit(&title, room, SMALL)],
-            },
+            }
         };
         Self { figure, lines }
     }

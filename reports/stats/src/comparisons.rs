@@ -53,10 +53,7 @@ pub fn is_median(sample: &Sample, calls: &Calls) -> bool {
 
 /// The figure of a pass for its calls of one kind, in nanoseconds a call.
 pub fn figure(sample: &Sample, calls: &Calls) -> f64 {
-    match is_median(sample, calls) {
-        true => calls.p50_ns as f64,
-        false => calls.mean_ns(),
-    }
+    if is_median(sample, calls) { calls.p50_ns as f64 } else { calls.mean_ns() }
 }
 
 /// The excess of the mean of all calls over their figure, in nanoseconds a call: what rare slow calls add.
@@ -145,13 +142,7 @@ impl Table {
                 series.insert((sample.epoch, sample.round), value);
             };
             for (kind, calls) in &sample.calls {
-                put(
-                    kind,
-                    match also_busy {
-                        true => calls.mean_ns(),
-                        false => figure(sample, calls),
-                    },
-                );
+                put(kind, if also_busy { calls.mean_ns() } else { figure(sample, calls) });
             }
             if sample.workload.starts_with("agent/") {
                 put(MAKESPAN, sample.makespan_ns as f64);
@@ -272,10 +263,7 @@ pub fn margin(plan: &Plan, key: &SeriesKey, typical_ns: f64) -> Margin {
     let widest = of(MarginKind::Relative, margins.relative);
     let others =
         std::iter::once(of(MarginKind::Absolute, absolute)).chain(session.map(|share| of(MarginKind::Session, share)));
-    others.fold(widest, |widest, margin| match margin.ratio > widest.ratio {
-        true => margin,
-        false => widest,
-    })
+    others.fold(widest, |widest, margin| if margin.ratio > widest.ratio { margin } else { widest })
 }
 
 /// The logarithms of an arm's values, by epoch.
@@ -328,10 +316,7 @@ pub fn compare_arms(plan: &Plan, table: &Table, key: &SeriesKey, arm: &str, with
     // The A/A check decides nothing, so its looks spend no error rate.
     let is_identical = plan.arm(arm).is_some_and(|planned| planned.same_as.is_some());
     let is_check = with.len() == 1 && is_identical;
-    let alpha = match is_check {
-        true => 1.0 - LEVEL,
-        false => plan.alpha(&key.workload, &key.state, ratios.measured.len()),
-    };
+    let alpha = if is_check { 1.0 - LEVEL } else { plan.alpha(&key.workload, &key.state, ratios.measured.len()) };
     let mut compared = compare(&ratios, alpha, margin)?;
     if let Some(margin) = session_margin(plan, key, typical_ns) {
         compared.leave_open_below(margin);

@@ -153,12 +153,10 @@ fn fit(times: &[SizedTime], growing: GrowingPart) -> Option<Vec<f64>> {
     let (grows, squares) = (sum(&|at| growing(at.size)), sum(&|at| growing(at.size).powi(2)));
     let products = sum(&|at| growing(at.size) * at.time);
     let determinant = ones * squares - grows * grows;
-    let (mut fixed, mut rising) = match determinant > 1e-9 * ones * squares {
-        true => (
-            (times_sum * squares - products * grows) / determinant,
-            (products * ones - times_sum * grows) / determinant,
-        ),
-        false => (times_sum / ones, 0.0),
+    let (mut fixed, mut rising) = if determinant > 1e-9 * ones * squares {
+        ((times_sum * squares - products * grows) / determinant, (products * ones - times_sum * grows) / determinant)
+    } else {
+        (times_sum / ones, 0.0)
     };
     if rising < 0.0 {
         (fixed, rising) = (times_sum / ones, 0.0);

@@ -89,10 +89,7 @@ impl Difference {
                     (pool(least)?, pool(most)?)
                 }
             };
-            let (low, high) = match *weight < 0.0 {
-                true => (high, low),
-                false => (low, high),
-            };
+            let (low, high) = if *weight < 0.0 { (high, low) } else { (low, high) };
             measured.push((*weight, pooled));
             least.push((*weight, low));
             most.push((*weight, high));

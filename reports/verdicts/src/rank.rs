@@ -160,10 +160,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         if p > ALPHA {
             continue;
         }
-        let slower = match above < below {
-            true => pair.arms.0,
-            false => pair.arms.1,
-        };
+        let slower = if above < below { pair.arms.0 } else { pair.arms.1 };
         cells[pair.cell].arms[slower].rank += 1;
     }
     for cell in &mut cells {

@@ -296,10 +296,11 @@ proptest! {
             let all = text.matches(&old).count() > 1;
             let line = format!("{old}\n");
             let removed = if new.is_empty() && !old.ends_with('\n') && text.contains(&line) { &line } else { &old };
-            let after = match all {
-                true => text.replace(removed, &new),
-                false => text.replacen(removed, &new, 1),
-            };
+            let after = if all {
+text.replace(removed, &new)
+} else {
+text.replacen(removed, &new, 1)
+};
             if after == text {
                 continue;
             }

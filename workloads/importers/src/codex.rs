@@ -391,10 +391,7 @@ impl Reader {
         let last = &info["last_token_usage"];
         let known = self.total.unwrap_or_default();
         let grown = less(all, known);
-        let last = match last.is_object() {
-            true => usage(last),
-            false => grown,
-        };
+        let last = if last.is_object() { usage(last) } else { grown };
         // A session that begins with the total of another one has no calls of its own in it.
         let unreported = match self.total {
             Some(_) => less(grown, last),

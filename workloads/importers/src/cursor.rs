@@ -80,17 +80,16 @@ fn call(recorder: &mut Recorder, record: &Value) {
         return;
     }
     let success = &call["result"]["success"];
-    let answer = match success.is_object() {
-        true => {
-            let shown = text(success, "content").or_else(|| text(success, "stdout"));
-            Answer {
-                shown: shown.map_or_else(|| content(success), str::to_owned),
-                failed: success["exitCode"].as_i64().is_some_and(|code| code != 0),
-                before: text(success, "beforeFullFileContent").map(str::to_owned),
-                ..Answer::default()
-            }
+    let answer = if success.is_object() {
+        let shown = text(success, "content").or_else(|| text(success, "stdout"));
+        Answer {
+            shown: shown.map_or_else(|| content(success), str::to_owned),
+            failed: success["exitCode"].as_i64().is_some_and(|code| code != 0),
+            before: text(success, "beforeFullFileContent").map(str::to_owned),
+            ..Answer::default()
         }
-        false => Answer { shown: content(&call["result"]), failed: true, ..Answer::default() },
+    } else {
+        Answer { shown: content(&call["result"]), failed: true, ..Answer::default() }
     };
     recorder.answered(id, answer);
 }

@@ -56,10 +56,7 @@ impl Head {
         let others = lines.clone().take(LINES).count();
         // A bad first line does not make lines a document, nor does a document over many lines make it lines.
         let is_document = || matches!(first, "{" | "[") || serde_json::from_str::<IgnoredAny>(text).is_ok();
-        head.is_lines = match is_object(first) {
-            true => others > 0,
-            false => !is_document() && lines.take(6).any(is_object),
-        };
+        head.is_lines = if is_object(first) { others > 0 } else { !is_document() && lines.take(6).any(is_object) };
         head.is_document = !head.is_lines && text.starts_with(['{', '[']);
         head.is_list = text.starts_with('[');
         if head.is_lines {
@@ -350,10 +347,7 @@ const NOTHING: &str = "no message, no call and no usage";
 
 /// The problem of a recording that does not follow the format that the user named.
 fn not_of_format(id: &str, problem: &str) -> String {
-    let problem = match problem == NOTHING {
-        true => format!("it holds {problem}"),
-        false => problem.to_owned(),
-    };
+    let problem = if problem == NOTHING { format!("it holds {problem}") } else { problem.to_owned() };
     format!("is not of the format {id}: {problem}\n  fix: leave out --format, and the content shows the format")
 }
 

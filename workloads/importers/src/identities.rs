@@ -113,10 +113,7 @@ impl Identities {
         if is_known && !(id.is_empty() && origin.is_empty()) || self.is_reported_again(call) {
             return None;
         }
-        let own = match id.is_empty() || self.taken.contains(*id) {
-            true => self.fresh(id),
-            false => (*id).to_owned(),
-        };
+        let own = if id.is_empty() || self.taken.contains(*id) { self.fresh(id) } else { (*id).to_owned() };
         self.wait(call, &own);
         Some(own)
     }

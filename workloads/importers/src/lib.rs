@@ -124,8 +124,5 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 
 /// The kind of a shell command.
 fn shell_op(command: &str) -> Op {
-    match command.trim_start().starts_with("git ") {
-        true => Op::Vcs,
-        false => Op::Exec,
-    }
+    if command.trim_start().starts_with("git ") { Op::Vcs } else { Op::Exec }
 }

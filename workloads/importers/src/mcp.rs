@@ -146,9 +146,10 @@ impl Reader {
                     return;
                 };
                 let error = &message["error"];
-                match error.is_object() {
-                    true => self.recorder.result(&id, content(&error["message"]), true),
-                    false => self.recorder.result(&id, content(&result["content"]), is_failed(result)),
+                if error.is_object() {
+                    self.recorder.result(&id, content(&error["message"]), true)
+                } else {
+                    self.recorder.result(&id, content(&result["content"]), is_failed(result))
                 }
             }
         }

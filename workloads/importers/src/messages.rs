@@ -225,9 +225,10 @@ pub(super) fn usage(usage: &Value) -> TokenUsage {
     // litellm translates Anthropic's usage into OpenAI's and keeps both.
     let is_openai = usage["prompt_tokens"].is_u64();
     let cached = inside.or(beside).unwrap_or(0);
-    let uncached = match inside.is_some() || is_openai {
-        true => input.saturating_sub(cached).saturating_sub(if is_openai { written } else { 0 }),
-        false => input,
+    let uncached = if inside.is_some() || is_openai {
+        input.saturating_sub(cached).saturating_sub(if is_openai { written } else { 0 })
+    } else {
+        input
     };
     TokenUsage {
         uncached,

@@ -72,10 +72,7 @@ impl Importer for OpenHands {
         }
         // A row that holds no event costs that row.
         sessions.retain(|session| !session.events.is_empty());
-        match sessions.is_empty() {
-            true => Err("holds no event of a session".to_owned()),
-            false => Ok(sessions),
-        }
+        if sessions.is_empty() { Err("holds no event of a session".to_owned()) } else { Ok(sessions) }
     }
 }
 
@@ -345,10 +342,7 @@ fn unframed(shown: &str) -> String {
     ];
     let end = lines.iter().filter_map(|line| shown.rfind(line)).min();
     let printed = &shown[..end.unwrap_or(shown.len())];
-    match printed.is_empty() || printed.ends_with('\n') {
-        true => printed.to_owned(),
-        false => format!("{printed}\n"),
-    }
+    if printed.is_empty() || printed.ends_with('\n') { printed.to_owned() } else { format!("{printed}\n") }
 }
 
 fn number(id: &Value) -> String {
@@ -422,9 +416,10 @@ mod tests {
             {
                 let id = 2 * number + 1;
                 // Each row states the first directory.
-                let metadata = match stated || number == 0 {
-                    true => json!({"exit_code": 0, "working_dir": dir}),
-                    false => json!({"exit_code": 0}),
+                let metadata = if stated || number == 0 {
+                    json!({"exit_code": 0, "working_dir": dir})
+                } else {
+                    json!({"exit_code": 0})
                 };
                 history.push(json!({"id": id, "source": "agent", "action": "run", "args": {"command": command}}));
                 history

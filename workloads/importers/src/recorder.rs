@@ -350,10 +350,11 @@ impl Recorder {
     }
 
     fn source_call<'a>(&self, id: &'a str, tool: &'a str, args: &'a Value, json: &'a str) -> SourceCall<'a> {
-        let (answer, last_answer) = match self.has_model {
-            true => (self.answers + u64::from(self.open.is_none()), self.answers),
+        let (answer, last_answer) = if self.has_model {
+            (self.answers + u64::from(self.open.is_none()), self.answers)
+        } else {
             // Requests to a server belong to no answer: the last one with an identity is that of the result.
-            false => (self.items.len() as u64, self.items.len() as u64),
+            (self.items.len() as u64, self.items.len() as u64)
         };
         SourceCall { id, origin: "", answer, last_answer, tool, args, json }
     }
@@ -647,10 +648,7 @@ fn understood(call: &RawCall, answer: Option<&KeptAnswer>) -> Result<(Meaning, V
 
 /// The language of a command for the system's own shell.
 fn system_shell(line: &str, roots: &Roots) -> Platform {
-    match roots.is_windows() {
-        true => shell::windows_platform(line),
-        false => Platform::Posix,
-    }
+    if roots.is_windows() { shell::windows_platform(line) } else { Platform::Posix }
 }
 
 fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Option<usize>) -> Meaning {
@@ -712,9 +710,8 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
 /// The file before an edit, by the file after it: the texts that the edit has put there are taken back, if each is there once.
 fn undone(after: &str, replacements: &[Replacement]) -> Option<String> {
     let mut text = after.to_owned();
-    let in_file = |part: &str| match after.contains("\r\n") {
-        true => part.replace("\r\n", "\n").replace('\n', "\r\n"),
-        false => part.to_owned(),
+    let in_file = |part: &str| {
+        if after.contains("\r\n") { part.replace("\r\n", "\n").replace('\n', "\r\n") } else { part.to_owned() }
     };
     for each in replacements.iter().rev() {
         let (old, new) = (in_file(&each.old), in_file(&each.new));

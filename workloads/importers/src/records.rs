@@ -146,9 +146,10 @@ impl Objects {
             self.in_text = false;
             self.is_escaped = false;
         } else if let Some(column) = self.column {
-            match byte.is_ascii_whitespace() {
-                true => self.column = Some(column + 1),
-                false => self.begin_line(byte, column, lines),
+            if byte.is_ascii_whitespace() {
+                self.column = Some(column + 1)
+            } else {
+                self.begin_line(byte, column, lines)
             }
         }
         if !self.is_open() {
@@ -180,10 +181,7 @@ impl Objects {
         }
         if self.depth == 0 {
             let object = std::mem::take(&mut self.object);
-            match std::mem::take(&mut self.is_too_long) {
-                true => lines.damage.unreadable += 1,
-                false => lines.line(object, each),
-            }
+            if std::mem::take(&mut self.is_too_long) { lines.damage.unreadable += 1 } else { lines.line(object, each) }
         }
     }
 

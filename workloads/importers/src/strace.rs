@@ -340,10 +340,7 @@ impl Log {
                 if let Some(mut file) = self.file(pid, fd).filter(|_| number(2) != Some(0)) {
                     let (bytes, is_cut) = call.args.get(1).map_or_else(Default::default, |arg| data(arg, 0));
                     let size = call.result as u64;
-                    match is_cut {
-                        true => file.read_unseen(offset(call), size),
-                        false => file.read(offset(call), &bytes, size),
-                    }
+                    if is_cut { file.read_unseen(offset(call), size) } else { file.read(offset(call), &bytes, size) }
                 }
             }
             "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" if !failed => {
@@ -564,9 +561,10 @@ impl Log {
     }
 
     fn close_on_exec(&mut self, descriptor: Descriptor, closes: bool) {
-        match closes {
-            true => self.closed_on_exec.insert(descriptor),
-            false => self.closed_on_exec.remove(&descriptor),
+        if closes {
+            self.closed_on_exec.insert(descriptor)
+        } else {
+            self.closed_on_exec.remove(&descriptor)
         };
     }
 

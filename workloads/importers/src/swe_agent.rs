@@ -62,10 +62,7 @@ impl Importer for SweAgent {
         }
         let is_paired = actions.len() == steps.len();
         for (number, step) in steps.iter().enumerate() {
-            let call = match is_paired {
-                true => &actions[number]["tool_calls"][0],
-                false => &Value::Null,
-            };
+            let call = if is_paired { &actions[number]["tool_calls"][0] } else { &Value::Null };
             reader.step(step, call);
         }
         let info = &file["info"]["model_stats"];
@@ -103,14 +100,16 @@ impl Reader {
         let action = content(&step["action"]);
         let observation = content(&step["observation"]).replace("\r\n", "\n");
         let failed = has_failed(&observation);
-        let (tool, args) = match is_call {
-            true => (text(function, "name").unwrap_or_default().to_owned(), arguments(&function["arguments"])),
-            false => parsed(&action),
+        let (tool, args) = if is_call {
+            (text(function, "name").unwrap_or_default().to_owned(), arguments(&function["arguments"]))
+        } else {
+            parsed(&action)
         };
         let (args, hunks) = self.windows.understand(&tool, args, &state, &observation, failed);
-        let id = match is_call {
-            true => self.recorder.new_call("step", &tool, args, dir),
-            false => self.recorder.new_call_in_text("step", &tool, args, dir),
+        let id = if is_call {
+            self.recorder.new_call("step", &tool, args, dir)
+        } else {
+            self.recorder.new_call_in_text("step", &tool, args, dir)
         };
         self.recorder.end_answer();
         let answer = Answer { shown: observation, failed, hunks, ..Answer::default() };

@@ -193,9 +193,10 @@ fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         Some("view") => {
             let shown = result.map_or("", |(shown, _)| shown);
             let head: String = shown.chars().take(200).collect();
-            match head.contains("files and directories up to") {
-                true => list(args, result, true),
-                false => read("view", args, result),
+            if head.contains("files and directories up to") {
+                list(args, result, true)
+            } else {
+                read("view", args, result)
             }
         }
         Some("create") => write(args, result),
@@ -643,9 +644,10 @@ fn is_shell(program: &str) -> bool {
 
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

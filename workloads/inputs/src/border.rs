@@ -56,10 +56,7 @@ pub fn csv(text: &str) -> String {
     let first = encoded.trim_start().chars().next();
     let is_formula = matches!(first, Some('=' | '+' | '-' | '@' | '\u{ff1d}' | '\u{ff0b}' | '\u{ff0d}' | '\u{ff20}'));
     let is_number = encoded.parse::<f64>().is_ok();
-    match is_formula && !is_number {
-        true => format!("'{encoded}"),
-        false => encoded.into_owned(),
-    }
+    if is_formula && !is_number { format!("'{encoded}") } else { encoded.into_owned() }
 }
 
 /// For HTML that a template engine escapes.

@@ -118,10 +118,7 @@ pub fn open_text_to_append(path: &Path) -> io::Result<File> {
     regular(&file.metadata()?)?;
     let mut head = Vec::new();
     (&file).take(TEXT_HEAD as u64).read_to_end(&mut head)?;
-    match is_text(&head) {
-        true => Ok(file),
-        false => Err(refused("has content that is not text")),
-    }
+    if is_text(&head) { Ok(file) } else { Err(refused("has content that is not text")) }
 }
 
 /// Whether these first bytes of a file are text: UTF-8 without control characters but those of a terminal. A full disk may
@@ -148,10 +145,7 @@ fn is_text(head: &[u8]) -> bool {
 /// # Errors
 /// If it cannot be opened, is not a regular file, or leaves `dir`.
 pub fn open_inside(dir: &Path, inside: &Path) -> io::Result<File> {
-    let dir = match dir.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => dir,
-    };
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     let mut options = File::options();
     let directory = flags(OFlags::DIRECTORY);
     let mut at = options.read(true).custom_flags(directory).open(dir)?;
@@ -164,10 +158,11 @@ pub fn open_inside(dir: &Path, inside: &Path) -> io::Result<File> {
             return Err(refused("is not inside its directory"));
         };
         let is_last = components.peek().is_none();
-        let kind = match is_last {
+        let kind = if is_last {
             // A device has no effect before it is read or written, and a FIFO is not waited for.
-            true => OFlags::NONBLOCK | OFlags::NOCTTY,
-            false => OFlags::DIRECTORY,
+            OFlags::NONBLOCK | OFlags::NOCTTY
+        } else {
+            OFlags::DIRECTORY
         };
         let options = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | kind;
         let opened = openat(&at, name, options, Mode::empty());
@@ -186,10 +181,7 @@ fn flags(more: OFlags) -> i32 {
 }
 
 fn regular(file: &Metadata) -> io::Result<()> {
-    match file.is_file() {
-        true => Ok(()),
-        false => Err(refused(format!("is {}, not a regular file", kind(file.file_type())))),
-    }
+    if file.is_file() { Ok(()) } else { Err(refused(format!("is {}, not a regular file", kind(file.file_type())))) }
 }
 
 fn kind(kind: FileType) -> &'static str {
@@ -213,10 +205,7 @@ fn refused(message: impl Into<String>) -> io::Error {
 }
 
 fn words(bytes: u64) -> String {
-    match bytes.is_multiple_of(GIB) {
-        true => format!("{} GiB", bytes / GIB),
-        false => format!("{} MiB", bytes / MIB),
-    }
+    if bytes.is_multiple_of(GIB) { format!("{} GiB", bytes / GIB) } else { format!("{} MiB", bytes / MIB) }
 }
 
 /// The bytes of a regular file.
@@ -241,10 +230,7 @@ pub fn read_file(file: File, limit: FileLimit) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If it is longer.
 pub fn check_length(file: &File, limit: FileLimit) -> io::Result<()> {
-    match file.metadata()?.len() > limit.bytes {
-        true => Err(limit.too_long()),
-        false => Ok(()),
-    }
+    if file.metadata()?.len() > limit.bytes { Err(limit.too_long()) } else { Ok(()) }
 }
 
 /// The text of a regular file.
@@ -278,9 +264,12 @@ pub fn read_all(source: impl Read, limit: FileLimit) -> io::Result<Vec<u8>> {
 pub fn read_unpacked(source: impl Read, packed: u64, limit: FileLimit) -> io::Result<Vec<u8>> {
     let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
     let bytes = limit.bytes.min(most);
-    read_within(source, limit, bytes, || match bytes < limit.bytes {
-        true => refused(format!("unpacks to more than {MOST_UNPACKED} times its size")),
-        false => limit.too_long(),
+    read_within(source, limit, bytes, || {
+        if bytes < limit.bytes {
+            refused(format!("unpacks to more than {MOST_UNPACKED} times its size"))
+        } else {
+            limit.too_long()
+        }
     })
 }
 

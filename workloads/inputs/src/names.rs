@@ -95,10 +95,7 @@ impl FileName {
     pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
         let name = name.into();
         check_name(&name)?;
-        match name.contains('/') {
-            true => Err(NameError { name, problem: "has a `/`" }),
-            false => Ok(Self(name)),
-        }
+        if name.contains('/') { Err(NameError { name, problem: "has a `/`" }) } else { Ok(Self(name)) }
     }
 
     /// The file name for a name that may have several components, which `-` joins, with an ending. Of a name that is too

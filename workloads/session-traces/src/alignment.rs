@@ -69,10 +69,7 @@ impl Alignment {
         let mut changes = Vec::new();
         // Lines before the read came or went: their place is not known, so it is directly before the read.
         let begin = first_of.saturating_sub(*first);
-        let (at, old, new) = match begin > start {
-            true => (start, begin - start, 0),
-            false => (begin, 0, start - begin),
-        };
+        let (at, old, new) = if begin > start { (start, begin - start, 0) } else { (begin, 0, start - begin) };
         let missing = first.saturating_sub(*first_of);
         if old + new + missing > 0 {
             changes.push(LineChange { at, old, new: new + missing });

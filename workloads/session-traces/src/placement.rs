@@ -120,9 +120,10 @@ fn places_of_texts(before: &str, replacements: &[Replacement], takes_newline: bo
         if old.is_empty() {
             return None;
         }
-        let all: Vec<usize> = match one.all {
-            true => before.match_indices(&*old).map(|(at, _)| at).collect(),
-            false => place_of(before, &old, 0).into_iter().collect(),
+        let all: Vec<usize> = if one.all {
+            before.match_indices(&*old).map(|(at, _)| at).collect()
+        } else {
+            place_of(before, &old, 0).into_iter().collect()
         };
         let places = all.into_iter().map(|at| (at, old.len(), one.new.clone()));
         return Some(places.collect::<Places>()).filter(|places| !places.is_empty());
@@ -147,10 +148,8 @@ pub(super) fn applied(
     let mut from = 0;
     for (index, each) in replacements.iter().enumerate() {
         let old = old_text(&after, each, takes_newline);
-        let place = match old.is_empty() {
-            true => None,
-            false => place_of(&after, &old, from).or_else(|| place_of(&after, &old, 0)),
-        };
+        let place =
+            if old.is_empty() { None } else { place_of(&after, &old, from).or_else(|| place_of(&after, &old, 0)) };
         match place {
             Some(_) if each.all => after = after.replace(&*old, &each.new),
             Some(at) => {

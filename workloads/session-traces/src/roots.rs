@@ -176,10 +176,7 @@ impl Roots {
     }
 
     fn is_within(&self, path: &[String], root: &[String]) -> bool {
-        let same = |a: &String, b: &String| match self.is_windows {
-            true => a.to_lowercase() == b.to_lowercase(),
-            false => a == b,
-        };
+        let same = |a: &String, b: &String| if self.is_windows { a.to_lowercase() == b.to_lowercase() } else { a == b };
         path.len() >= root.len() && path.iter().zip(root).all(|(a, b)| same(a, b))
     }
 

@@ -548,10 +548,7 @@ impl Sketch {
     }
 
     fn with_tabs<'a>(&self, line: Line<'a>) -> Cow<'a, str> {
-        match line.is_expanded && self.uses_tabs {
-            true => tabbed(line.text).into(),
-            false => line.text.into(),
-        }
+        if line.is_expanded && self.uses_tabs { tabbed(line.text).into() } else { line.text.into() }
     }
 }
 
@@ -570,15 +567,13 @@ fn in_run(text: &str, old: &str, new: &str) -> Option<(u64, u64, Vec<String>)> {
     let at = place_of(text, old, 0)?;
     let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let end = at + old.len();
-    let end = match text[..end].ends_with('\n') {
-        true => end,
-        false => end + text[end..].find('\n')? + 1,
-    };
+    let end = if text[..end].ends_with('\n') { end } else { end + text[end..].find('\n')? + 1 };
     let after = format!("{}{new}{}", &text[start..at], &text[at + old.len()..end]);
     let count = newlines(&text[start..end]) as u64;
-    let lines = match after.is_empty() {
-        true => Vec::new(),
-        false => after.strip_suffix('\n').unwrap_or(&after).split('\n').map(str::to_owned).collect(),
+    let lines = if after.is_empty() {
+        Vec::new()
+    } else {
+        after.strip_suffix('\n').unwrap_or(&after).split('\n').map(str::to_owned).collect()
     };
     Some((newlines(&text[..start]) as u64, count, lines))
 }
@@ -620,10 +615,7 @@ pub(super) fn place_of(text: &str, old: &str, from: usize) -> Option<usize> {
     let is_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
     let mut places = text.get(from..)?.match_indices(old).map(|(at, _)| from + at);
     let first = places.next()?;
-    match old.ends_with('\n') && !is_line(&first) {
-        true => Some(places.find(is_line).unwrap_or(first)),
-        false => Some(first),
-    }
+    if old.ends_with('\n') && !is_line(&first) { Some(places.find(is_line).unwrap_or(first)) } else { Some(first) }
 }
 
 /// The lines of a place before its edit.

@@ -98,10 +98,7 @@ impl Spill {
     /// Writes a value to the file. A value that cannot be written stays in memory.
     pub fn keep<T: Spillable>(&mut self, value: T) -> SpilledValue<T> {
         let bytes = value.into_bytes();
-        let place = match bytes.len() > SMALL {
-            true => self.write(&bytes),
-            false => None,
-        };
+        let place = if bytes.len() > SMALL { self.write(&bytes) } else { None };
         SpilledValue { place: place.unwrap_or_else(|| Place::Memory(bytes.into())), kind: PhantomData }
     }
 

@@ -554,9 +554,10 @@ impl<'a> Writer<'a> {
     /// The state of a file, in memory as long as there is room.
     fn file_state(&mut self, original: Option<String>, is_exact: bool, shown: Vec<u8>) -> FileState {
         let bytes = original.as_ref().map_or(0, String::len) + shown.len();
-        let (original, shown) = match self.held + bytes <= HELD_MAX {
-            true => (original.map(SpilledValue::in_memory), shown.into()),
-            false => (original.map(|text| self.spill.keep(text)), self.spill.keep(shown)),
+        let (original, shown) = if self.held + bytes <= HELD_MAX {
+            (original.map(SpilledValue::in_memory), shown.into())
+        } else {
+            (original.map(|text| self.spill.keep(text)), self.spill.keep(shown))
         };
         FileState { original, is_exact, shown }
     }
@@ -619,10 +620,7 @@ impl<'a> Writer<'a> {
                     lane,
                     text_tok: Some(tokens.text),
                     thinking_tok: Some(self.thinking(tokens.thinking, *thinking_bytes, usage, model)),
-                    model: match **model == *self.model {
-                        true => String::new(),
-                        false => (**model).to_owned(),
-                    },
+                    model: if **model == *self.model { String::new() } else { (**model).to_owned() },
                 }));
             }
             RecordedEvent::Inherited { tokens } => {
@@ -793,9 +791,10 @@ impl<'a> Writer<'a> {
             (None, None) if works_on_files(call.op) => {
                 // A lost text ends the import elsewhere.
                 let names_path = call.names_path();
-                return Err(match names_path {
-                    true => "a path outside the session's directories",
-                    false => "a call that names no file",
+                return Err(if names_path {
+                    "a path outside the session's directories"
+                } else {
+                    "a call that names no file"
                 });
             }
             (None, None) => {
@@ -1117,9 +1116,10 @@ impl<'a> Writer<'a> {
         }
         if made.is_err() {
             for (dir, is_new) in std::mem::take(&mut self.changed_dirs).into_iter().rev() {
-                match is_new {
-                    true => self.dirs.remove(&dir),
-                    false => self.dirs.insert(dir),
+                if is_new {
+                    self.dirs.remove(&dir)
+                } else {
+                    self.dirs.insert(dir)
                 };
             }
             for (path, state) in undo.into_iter().rev() {
@@ -1139,9 +1139,10 @@ impl<'a> Writer<'a> {
             return;
         }
         let skipped = known.split('\n').skip(usize::try_from(shown.first - 1).unwrap_or(usize::MAX));
-        let cut = match shown.is_trimmed && !shown.text.starts_with('\n') {
-            true => skipped.take_while(|line| line.trim().is_empty()).count() as u64,
-            false => 0,
+        let cut = if shown.is_trimmed && !shown.text.starts_with('\n') {
+            skipped.take_while(|line| line.trim().is_empty()).count() as u64
+        } else {
+            0
         };
         let first = shown.first.saturating_add(cut);
         self.part(&shown.path, first, &shown.text, shown.total_lines());
@@ -1255,10 +1256,8 @@ impl<'a> Writer<'a> {
                 let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
                 let text = self.text_of(path).unwrap_or_default();
                 let patched = patch::places(&text, chunks, is_exact);
-                let edited = match patched.places.is_empty() {
-                    true => None,
-                    false => self.replace_places(path, text, patched.places),
-                };
+                let edited =
+                    if patched.places.is_empty() { None } else { self.replace_places(path, text, patched.places) };
                 if !patched.is_whole {
                     // Lines to replace are in a part that the session does not show.
                     self.doubt(path);
@@ -1389,10 +1388,7 @@ impl<'a> Writer<'a> {
                 self.change(&old, None, undo);
             }
             self.change(&to, state, undo);
-            steps.push(match is_move {
-                true => FileStep::Move { from, to: place },
-                false => FileStep::Copy { from, to: place },
-            });
+            steps.push(if is_move { FileStep::Move { from, to: place } } else { FileStep::Copy { from, to: place } });
         }
         // Those with files are there with their files.
         for dir in self.dirs_below(from) {
@@ -1419,10 +1415,7 @@ impl<'a> Writer<'a> {
         let files = self.state.range(below.clone()..).map(|(path, _)| path);
         let files = files.take_while(|path| path.starts_with(&below));
         let files: Vec<String> = files.take(TREE_MAX + 1).cloned().collect();
-        match files.len() > TREE_MAX {
-            true => Err("a tree of very many files"),
-            false => Ok(files),
-        }
+        if files.len() > TREE_MAX { Err("a tree of very many files") } else { Ok(files) }
     }
 
     /// The directories of a tree, each before those below it.
@@ -1605,10 +1598,7 @@ fn call_tokens(call: &RecordedCall) -> Result<u64, String> {
     }
     let args = call.args.load()?;
     let is_deep = args.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > PARSED_DEPTH;
-    let input = match args.is_empty() || is_deep {
-        true => Value::Object(call.arguments()?).to_string(),
-        false => args,
-    };
+    let input = if args.is_empty() || is_deep { Value::Object(call.arguments()?).to_string() } else { args };
     let name = Value::from(&*call.tool);
     Ok(tokens::count(&format!(r#"{{"name":{name},"input":{input}}}"#)))
 }
@@ -1687,9 +1677,10 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
         SeenContent::Patched { path, replacements, hunks } => {
             if let Some(survey) = surveys.get_mut(path) {
                 survey.is_changed = true;
-                match hunks.is_empty() {
-                    true => survey.sketch.replace(replacements),
-                    false => survey.sketch.patch(hunks, has_tabs(replacements)),
+                if hunks.is_empty() {
+                    survey.sketch.replace(replacements)
+                } else {
+                    survey.sketch.patch(hunks, has_tabs(replacements))
                 }
             }
         }

@@ -133,9 +133,10 @@ fn directory_after(command: &ShellCommand, output: &str, ok: bool) -> Option<Str
             }
             _ => return None,
         };
-        dir = match target.starts_with(['/', '~']) || dir.is_empty() {
-            true => target.to_owned(),
-            false => format!("{dir}/{target}"),
+        dir = if target.starts_with(['/', '~']) || dir.is_empty() {
+            target.to_owned()
+        } else {
+            format!("{dir}/{target}")
         };
     }
     Some(dir)

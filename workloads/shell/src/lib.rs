@@ -43,18 +43,16 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
 
 /// The directories to which a command goes, by its text alone.
 pub fn directories(command: &ShellCommand) -> Vec<String> {
-    match command.platform == Platform::Posix && !posix::may_go(&command.line) {
-        true => Vec::new(),
-        false => operations(command, "", true).dirs,
+    if command.platform == Platform::Posix && !posix::may_go(&command.line) {
+        Vec::new()
+    } else {
+        operations(command, "", true).dirs
     }
 }
 
 /// The language of a command on Windows whose tool names no shell. In PowerShell, variables begin with `$`.
 pub fn windows_platform(line: &str) -> Platform {
-    match line.contains('$') || is_powershell(line) {
-        true => Platform::PowerShell,
-        false => Platform::Cmd,
-    }
+    if line.contains('$') || is_powershell(line) { Platform::PowerShell } else { Platform::Cmd }
 }
 
 /// Whether a command is certainly one of PowerShell, whose commands are named `Verb-Noun`, and whose assignments begin

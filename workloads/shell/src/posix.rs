@@ -245,10 +245,7 @@ impl Reader {
             // The parts of a pipe have directories of their own, in most shells.
             return Err("a directory that is not certain");
         }
-        let mut standard_input = match is_piped {
-            true => self.piped.take(),
-            false => None,
-        };
+        let mut standard_input = if is_piped { self.piped.take() } else { None };
         self.piped = None;
         let mut is_fed = is_piped;
         for redirection in &simple.redirections {
@@ -474,9 +471,10 @@ impl Reader {
                 let appends = rest.iter().any(|word| lists("-a --append", &word.text));
                 for path in self.files(&operands(rest, ""))? {
                     let content = content.clone();
-                    self.step(match appends {
-                        true => ShellStep::Append { path, content },
-                        false => ShellStep::Write { path, content },
+                    self.step(if appends {
+                        ShellStep::Append { path, content }
+                    } else {
+                        ShellStep::Write { path, content }
                     });
                 }
                 return Ok(Some(content));
@@ -584,10 +582,7 @@ impl Reader {
         }
         let several = operands.len() > 1 || is_tree || flags.contains('H');
         for path in self.files_or_here(&operands)? {
-            self.step(match is_tree {
-                true => ShellStep::Search(path),
-                false => ShellStep::Read(path),
-            });
+            self.step(if is_tree { ShellStep::Search(path) } else { ShellStep::Read(path) });
         }
         let names_only =
             flags.contains('l') || rest.iter().any(|word| lists("--files --files-with-matches", &word.text));
@@ -602,15 +597,16 @@ impl Reader {
 
     /// `cp` and `mv`.
     fn transfer(&mut self, is_move: bool, rest: &[Word]) -> CertainResult<()> {
-        let is_known = match is_move {
-            true => has_only(rest, "fv", "--force --verbose", ""),
-            false => has_only(
+        let is_known = if is_move {
+            has_only(rest, "fv", "--force --verbose", "")
+        } else {
+            has_only(
                 rest,
                 "rRafpvdxHLP",
                 "--recursive --archive --force --verbose --preserve --dereference --no-dereference --one-file-system \
                     --reflink --sparse",
                 "",
-            ),
+            )
         };
         let operands = operands(rest, "");
         let Some((to, from)) = operands.split_last().filter(|(_, from)| is_known && !from.is_empty()) else {
@@ -746,10 +742,7 @@ fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainRe
         own.push(ends);
         match pipelines.last_mut() {
             Some(pipeline) if simple.joint == Joint::Pipe => {
-                pipeline.ends = match has_pipefail {
-                    true => pipeline.ends.followed_by(ends),
-                    false => ends,
-                };
+                pipeline.ends = if has_pipefail { pipeline.ends.followed_by(ends) } else { ends };
             }
             _ => pipelines.push(Pipeline { joint: simple.joint, ends, is_strict }),
         }
@@ -785,10 +778,11 @@ fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainRe
         let has_succeeded =
             own[at] == Ends::SUCCESS || (!is_before_pipe || has_pipefail) && course.ends == Ends::SUCCESS;
         let has_answered = lists(ANSWERERS, name)
-            && match at + 1 == all.len() && report.succeeded == Some(true) {
+            && if at + 1 == all.len() && report.succeeded == Some(true) {
                 // The status of a search without a failure.
-                true => name != "find" || !complains,
-                false => !is_hidden && !tells_failure,
+                name != "find" || !complains
+            } else {
+                !is_hidden && !tells_failure
             };
         outcomes.push(match (course.ends == Ends::NONE, course.skipped) {
             (true, true) => Outcome::LeftOut,
@@ -1251,9 +1245,8 @@ fn formatted(words: &[Word]) -> Option<String> {
 
 /// The files that an output lists.
 fn listed(listing: &Listing, output: &str) -> Vec<(String, Option<u64>)> {
-    let below = |dir: &str, path: &str| match super::path::is_absolute(path) || dir.is_empty() {
-        true => path.to_owned(),
-        false => format!("{dir}/{path}"),
+    let below = |dir: &str, path: &str| {
+        if super::path::is_absolute(path) || dir.is_empty() { path.to_owned() } else { format!("{dir}/{path}") }
     };
     // An agent shows the start of a long output, and says so.
     if output.contains("<persisted-output>") || output.contains("truncated") {

@@ -229,9 +229,10 @@ pub(super) struct Words {
 impl Words {
     /// None yet of `line`, which must not be too long.
     pub(super) fn new(line: &str) -> CertainResult<Self> {
-        match line.len() > LONGEST {
-            true => Err("a command of extreme size"),
-            false => Ok(Self { commands: vec![SimpleCommand::new(Joint::Sequence)], word: None }),
+        if line.len() > LONGEST {
+            Err("a command of extreme size")
+        } else {
+            Ok(Self { commands: vec![SimpleCommand::new(Joint::Sequence)], word: None })
         }
     }
 
@@ -463,10 +464,7 @@ fn parameters(words: &[Word]) -> CertainResult<Vec<(String, String)>> {
             found.push((name, String::new()));
             continue;
         }
-        let value = match is_name {
-            true => rest.next().ok_or("options of a program that are not known")?,
-            false => word,
-        };
+        let value = if is_name { rest.next().ok_or("options of a program that are not known")? } else { word };
         if value.is_expanded {
             return Err("a variable in a path");
         }
@@ -482,18 +480,12 @@ fn seen_from(cwd: &str, path: &str) -> CertainResult<String> {
         return Err("a pattern of file names");
     }
     let is_absolute = super::path::is_absolute(path) || path.starts_with(['\\', '~']);
-    Ok(match is_absolute || cwd.is_empty() {
-        true => path.to_owned(),
-        false => format!("{cwd}/{path}"),
-    })
+    Ok(if is_absolute || cwd.is_empty() { path.to_owned() } else { format!("{cwd}/{path}") })
 }
 
 /// The path that a word names.
 fn path_of(word: &Word, cwd: &str) -> CertainResult<String> {
-    match word.is_expanded {
-        true => Err("a variable in a path"),
-        false => seen_from(cwd, &word.text),
-    }
+    if word.is_expanded { Err("a variable in a path") } else { seen_from(cwd, &word.text) }
 }
 
 /// A fixed step for version control or a build.
@@ -608,9 +600,10 @@ fn program(simple: &SimpleCommand, piped: Option<String>, cwd: &mut String, work
         }
         "get-childitem" | "gci" | "ls" | "dir" => {
             for path in absolute(&path.unwrap_or_else(|| cwd.clone()))? {
-                work.steps.push(match has("-recurse") {
-                    true => ShellStep::Walk(path),
-                    false => ShellStep::List { path, attributes: true },
+                work.steps.push(if has("-recurse") {
+                    ShellStep::Walk(path)
+                } else {
+                    ShellStep::List { path, attributes: true }
                 });
             }
         }
@@ -619,10 +612,7 @@ fn program(simple: &SimpleCommand, piped: Option<String>, cwd: &mut String, work
             work.steps.extend(paths.into_iter().map(ShellStep::Stat));
         }
         "set-content" | "sc" | "add-content" | "ac" | "out-file" => {
-            let content = match is_piped {
-                true => piped,
-                false => value("-value -inputobject").or_else(second),
-            };
+            let content = if is_piped { piped } else { value("-value -inputobject").or_else(second) };
             // Without one, the encoding of `Out-File` depends on the version.
             let encoding = value("-encoding").map(|encoding| encoding.to_lowercase());
             let keeps_bytes = match encoding.as_deref() {
@@ -637,9 +627,10 @@ fn program(simple: &SimpleCommand, piped: Option<String>, cwd: &mut String, work
             for path in absolute(&needed()?)? {
                 let content = format!("{content}{end}");
                 let appends = name.starts_with('a') || has("-append");
-                work.steps.push(match appends {
-                    true => ShellStep::Append { path, content },
-                    false => ShellStep::Write { path, content },
+                work.steps.push(if appends {
+                    ShellStep::Append { path, content }
+                } else {
+                    ShellStep::Write { path, content }
                 });
             }
         }
@@ -663,9 +654,10 @@ fn program(simple: &SimpleCommand, piped: Option<String>, cwd: &mut String, work
             };
             for from in from {
                 let to = to.clone();
-                work.steps.push(match name.starts_with('c') {
-                    true => ShellStep::Copy { from, to },
-                    false => ShellStep::Move { from, to },
+                work.steps.push(if name.starts_with('c') {
+                    ShellStep::Copy { from, to }
+                } else {
+                    ShellStep::Move { from, to }
                 });
             }
         }

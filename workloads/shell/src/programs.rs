@@ -78,9 +78,8 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
     }
     let module = rest.next_if_eq(&"-m").and_then(|_| rest.next());
     if program.starts_with("python") && module == Some("pip") {
-        return Some(rest.next().map_or("pip".to_owned(), |word| match lists(SUBCOMMANDS, word) {
-            true => format!("pip {word}"),
-            false => "pip".to_owned(),
+        return Some(rest.next().map_or("pip".to_owned(), |word| {
+            if lists(SUBCOMMANDS, word) { format!("pip {word}") } else { "pip".to_owned() }
         }));
     }
     let is_shown = keeps_names || lists(PROGRAMS, program);

@@ -58,12 +58,11 @@ pub(super) fn shown(all: &[&SimpleCommand], path: &str, output: &str) -> Option<
     }
     let text = output.strip_suffix('\n').unwrap_or(output);
     let count = line_count(text);
-    let text = match printed.are_numbered {
-        true => {
-            let numbered = numbered(text).filter(|found| found.first == printed.first)?;
-            (numbered.lines.len() as u64 == count).then(|| numbered.lines.join("\n"))?
-        }
-        false => text.to_owned(),
+    let text = if printed.are_numbered {
+        let numbered = numbered(text).filter(|found| found.first == printed.first)?;
+        (numbered.lines.len() as u64 == count).then(|| numbered.lines.join("\n"))?
+    } else {
+        text.to_owned()
     };
     let asked = printed.last.map(|last| last.saturating_add(1).saturating_sub(printed.first));
     if text.is_empty() || asked.is_some_and(|asked| count > asked) {

@@ -240,10 +240,7 @@ impl<'a> Splitter<'a> {
                 ')' if self.is_substitution => {
                     self.rest.next();
                     self.end(Joint::Sequence)?;
-                    return match self.documents.is_empty() {
-                        true => Ok(()),
-                        false => Err("a here-document without an end"),
-                    };
+                    return if self.documents.is_empty() { Ok(()) } else { Err("a here-document without an end") };
                 }
                 '(' | ')' => return Err("a subshell or a function"),
                 '<' | '>' => {
@@ -269,10 +266,7 @@ impl<'a> Splitter<'a> {
             }
         }
         self.end(Joint::Sequence)?;
-        match self.documents.is_empty() && !self.is_substitution {
-            true => Ok(()),
-            false => Err("a here-document without an end"),
-        }
+        if self.documents.is_empty() && !self.is_substitution { Ok(()) } else { Err("a here-document without an end") }
     }
 
     /// Reads `(…)` after `$`, if its commands touch no file: a text is added, another output makes the word uncertain.
@@ -321,10 +315,7 @@ impl<'a> Splitter<'a> {
         if is_empty {
             let is_start = self.current.joint == Joint::Sequence && next == Joint::Sequence;
             // A line may be empty, and may go on after `&&` or a pipe.
-            return match is_start || next == Joint::Sequence {
-                true => Ok(()),
-                false => Err("an operator without a command"),
-            };
+            return if is_start || next == Joint::Sequence { Ok(()) } else { Err("an operator without a command") };
         }
         let following = SimpleCommand { joint: next, words: Vec::new(), redirections: Vec::new() };
         let ended = std::mem::replace(&mut self.current, following);
@@ -367,9 +358,10 @@ impl<'a> Splitter<'a> {
         for &((name, value), word) in pairs {
             let is_certain =
                 word.expansion == Expansion::Plain && !is_pipe && simple.joint != Joint::Or && !value.starts_with('~');
-            match is_certain {
-                true => self.variables.insert(name.to_owned(), value.to_owned()),
-                false => self.variables.remove(name),
+            if is_certain {
+                self.variables.insert(name.to_owned(), value.to_owned())
+            } else {
+                self.variables.remove(name)
             };
         }
     }
@@ -449,10 +441,7 @@ impl<'a> Splitter<'a> {
             target: Word {
                 text: String::new(),
                 // Without quotes, the shell expands the text.
-                expansion: match end.is_quoted {
-                    true => Expansion::Plain,
-                    false => Expansion::Variable,
-                },
+                expansion: if end.is_quoted { Expansion::Plain } else { Expansion::Variable },
                 is_quoted: end.is_quoted,
             },
         });
@@ -471,10 +460,7 @@ impl<'a> Splitter<'a> {
                 let line = line.split_once('\n').map_or(line, |(line, _)| line);
                 while self.rest.next_if(|(_, c)| *c != '\n').is_some() {}
                 self.rest.next();
-                let line = match document.strips_tabs {
-                    true => line.trim_start_matches('\t'),
-                    false => line,
-                };
+                let line = if document.strips_tabs { line.trim_start_matches('\t') } else { line };
                 if line == document.end {
                     break;
                 }

@@ -188,10 +188,7 @@ impl Inbox {
         let planted = match place % 2 {
             0 => {
                 // A value that arrives during a pass differs from every earlier one.
-                let values = match id < ARRIVALS.0 {
-                    true => 100..1000,
-                    false => 1000..10_000,
-                };
+                let values = if id < ARRIVALS.0 { 100..1000 } else { 1000..10_000 };
                 let value = rng.random_range(values);
                 format!("{}{attribute}-{value}.", fact(project, attribute))
             }
@@ -220,10 +217,7 @@ impl Inbox {
             };
             // Every tenth task can begin, so that a change has one to end.
             let is_first = at % VERBS.len() == 0;
-            let count = match is_first {
-                true => 0,
-                false => rng.random_range(0..=3).min(at),
-            };
+            let count = if is_first { 0 } else { rng.random_range(0..=3).min(at) };
             let mut depends_on: Vec<String> = Vec::new();
             for _ in 0..count {
                 // Dependencies point backwards, so that there is no cycle.

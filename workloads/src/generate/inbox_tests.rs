@@ -56,12 +56,11 @@ impl Console for Shell {
             }
             TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
                 let below = format!("{place}/");
-                let files: Vec<_> = match is_recursive {
-                    true => {
-                        let files = self.files.iter();
-                        files.filter(|(path, _)| path.starts_with(&below)).collect()
-                    }
-                    false => self.place(place),
+                let files: Vec<_> = if is_recursive {
+                    let files = self.files.iter();
+                    files.filter(|(path, _)| path.starts_with(&below)).collect()
+                } else {
+                    self.place(place)
                 };
                 let is_found = |line: &&str| texts.iter().any(|text| line.contains(text));
                 let mut lines = Vec::new();

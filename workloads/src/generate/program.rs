@@ -111,9 +111,10 @@ impl Program {
                 None => script.meanwhile(vec![run]),
             }
         }
-        match script.calls.iter().any(|call| call.kind.is_some()) {
-            true => Ok(script),
-            false => Err("field `program.step`: no step has a `kind`: nothing is timed".to_owned()),
+        if script.calls.iter().any(|call| call.kind.is_some()) {
+            Ok(script)
+        } else {
+            Err("field `program.step`: no step has a `kind`: nothing is timed".to_owned())
         }
     }
 

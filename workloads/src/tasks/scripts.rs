@@ -95,15 +95,16 @@ fn no_answer(what: &str, output: &str) -> String {
 
 fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Result<String, String> {
     let Find { sender, topic, fact } = find;
-    let listed = console.shell(&match is_view {
-        true => TaskCommand::Read(vec![format!(":about?{topic}")]),
-        false => TaskCommand::Grep {
+    let listed = console.shell(&if is_view {
+        TaskCommand::Read(vec![format!(":about?{topic}")])
+    } else {
+        TaskCommand::Grep {
             texts: vec![topic.clone()],
             place: "threads".to_owned(),
             is_recursive: true,
             shows: MatchPart::File,
             last: None,
-        },
+        }
     })?;
     // `threads/7/1012 ann.eml`, and in a view `: SUBJECT` after it.
     let name = format!(" {sender}.eml");

@@ -86,10 +86,7 @@ impl Account {
             let is_another = before.is_some() && step.model != model;
             model = &step.model;
             let common = common.filter(|_| !expired && !is_another);
-            let common = match step.compacted && shared > 0 {
-                true => common.map(|common| common.min(shared)),
-                false => common,
-            };
+            let common = if step.compacted && shared > 0 { common.map(|common| common.min(shared)) } else { common };
             let cached = common.unwrap_or(shared).min(prompt);
             let emitted: u64 = step.emits.iter().map(|part| part.tokens).sum();
             account.calls.push(CallTokens {
@@ -376,10 +373,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let kind = |user: bool| match user {
-            true => PartKind::User,
-            false => PartKind::Result,
-        };
+        let kind = |user: bool| if user { PartKind::User } else { PartKind::Result };
         let one = (
             (0..40u64, any::<bool>()),
             (0..20u64, 0..10u64),

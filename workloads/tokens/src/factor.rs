@@ -34,10 +34,7 @@ pub fn thinking_stays(model: &str) -> ThinkingRetention {
         || is("opus-4-20")
         || is("opus-4-1")
         || is("opus-4.1");
-    match last_turn_only {
-        true => ThinkingRetention::UntilUserSpeaks,
-        false => ThinkingRetention::Always,
-    }
+    if last_turn_only { ThinkingRetention::UntilUserSpeaks } else { ThinkingRetention::Always }
 }
 
 const CLAUDE: &str = "reported usage of Claude 4.5 and 4.6 sessions, R² 0.996";
@@ -100,10 +97,7 @@ pub fn factor(model: &str) -> Factor {
         Factor {
             per_o200k: 1.0,
             is_measured: is_measured_gpt(&model),
-            source: match is("gpt") {
-                true => GPT,
-                false => "nothing is known about this model's vocabulary",
-            },
+            source: if is("gpt") { GPT } else { "nothing is known about this model's vocabulary" },
         }
     }
 }
@@ -124,10 +118,7 @@ fn is_measured_gpt(model: &str) -> bool {
 impl Factor {
     /// The factor with its reliability, as shown in reports.
     pub fn label(&self) -> String {
-        let standing = match self.is_measured {
-            true => "measured",
-            false => "an estimate",
-        };
+        let standing = if self.is_measured { "measured" } else { "an estimate" };
         format!("×{:.2}, {standing}: {}", self.per_o200k, self.source)
     }
 }

@@ -134,11 +134,12 @@ impl Properties {
                 return Err(format!("`properties.state`: {path:?} is not below {{site}} or {{data}}"));
             }
         }
-        let needs = |field: &str, command: &[String], other: &str, needed: &[String]| match command.is_empty()
-            || !needed.is_empty()
-        {
-            true => Ok(()),
-            false => Err(format!("`properties.{field}` needs `properties.{other}`")),
+        let needs = |field: &str, command: &[String], other: &str, needed: &[String]| {
+            if command.is_empty() || !needed.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("`properties.{field}` needs `properties.{other}`"))
+            }
         };
         let (save, read) = (&self.snapshot, &self.read_snapshot);
         needs("snapshot", save, "read_snapshot", read)?;
@@ -373,10 +374,7 @@ impl ExternalDefinition {
             if named(program).next().is_some() || has_program(&path, program) {
                 continue;
             }
-            let near = match program.contains('/') {
-                true => String::new(),
-                false => near_programs(&path, program),
-            };
+            let near = if program.contains('/') { String::new() } else { near_programs(&path, program) };
             let needed = self.need.iter().find(|need| need.name == *program);
             return Err(Unavailable {
                 reason: format!("`{field}` names the program {program:?}, which is not installed{near}"),
@@ -388,9 +386,10 @@ impl ExternalDefinition {
 }
 
 fn has_program(path: &OsStr, program: &str) -> bool {
-    match program.contains('/') {
-        true => Path::new(program).is_file(),
-        false => std::env::split_paths(path).any(|dir| dir.join(program).is_file()),
+    if program.contains('/') {
+        Path::new(program).is_file()
+    } else {
+        std::env::split_paths(path).any(|dir| dir.join(program).is_file())
     }
 }
 
@@ -400,10 +399,7 @@ fn near_programs(path: &OsStr, program: &str) -> String {
     let files = dirs.flat_map(|entries| entries.flatten());
     let names: Vec<String> = files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let near = inputs::names::nearest(program, names.iter().map(String::as_str));
-    match near.is_empty() {
-        true => String::new(),
-        false => format!(" (the nearest installed are {})", near.join(", ")),
-    }
+    if near.is_empty() { String::new() } else { format!(" (the nearest installed are {})", near.join(", ")) }
 }
 
 impl PrivateFile {

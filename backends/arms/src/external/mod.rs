@@ -200,12 +200,13 @@ impl Backend for ExternalBackend {
         }
         self.definition.check_programs()?;
         let around = CommandContext { variables: Variables::of_the_environment(), ..CommandContext::default() };
-        let version = match self.definition.version.is_empty() {
-            true => "not stated".to_owned(),
-            false => run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(|error| Unavailable {
+        let version = if self.definition.version.is_empty() {
+            "not stated".to_owned()
+        } else {
+            run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(|error| Unavailable {
                 reason: format!("its version cannot be read: {error}"),
                 fix: "correct `version` in its definition, or leave it out".to_owned(),
-            })?,
+            })?
         };
         let first = version.lines().find(|line| !line.trim().is_empty());
         let mut versions = Versions::from([
@@ -330,15 +331,16 @@ impl ExternalWorkspace {
         let refuses = [rustix::io::Errno::ROFS, rustix::io::Errno::NOSYS];
         let is_refused =
             error.raw_os_error().is_some_and(|code| refuses.iter().any(|errno| errno.raw_os_error() == code));
-        match is_refused {
-            true => Err(io::Error::new(
+        if is_refused {
+            Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
                 format!(
                     "{} is a read-only file system: {error}. A run writes files (mount it writable, or measure a store that can be written)",
                     self.name
                 ),
-            )),
-            false => Err(io::Error::new(error.kind(), format!("{}: {}: {error}", self.name, self.root.display()))),
+            ))
+        } else {
+            Err(io::Error::new(error.kind(), format!("{}: {}: {error}", self.name, self.root.display())))
         }
     }
 

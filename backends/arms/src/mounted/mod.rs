@@ -194,10 +194,7 @@ impl Backend for StoreBackend {
 
     fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         // The server of a fault scenario defines its own answers.
-        match self.is_changed() {
-            true => None,
-            false => self.store.unsupported_reason(workload, sha256),
-        }
+        if self.is_changed() { None } else { self.store.unsupported_reason(workload, sha256) }
     }
 
     fn promises(&self) -> Promises {

@@ -171,9 +171,10 @@ impl MountedWorkspace {
             if !entry.file_name().to_string_lossy().starts_with(cache) {
                 continue;
             }
-            match entry.file_type()?.is_dir() {
-                true => std::fs::remove_dir_all(entry.path())?,
-                false => std::fs::remove_file(entry.path())?,
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?
+            } else {
+                std::fs::remove_file(entry.path())?
             }
         }
         Ok(())

@@ -176,10 +176,7 @@ impl CommandGenerator {
         let program = command.next().filter(|program| !program.is_empty());
         let program = program.ok_or_else(|| wrong("command", "must name a program"))?;
         // Joining an absolute path replaces the directory.
-        let program = match program.contains('/') {
-            true => dir.join(program).into_os_string(),
-            false => program.into(),
-        };
+        let program = if program.contains('/') { dir.join(program).into_os_string() } else { program.into() };
         let words = launcher.into_iter().chain([program]);
         Ok(Self {
             name: definition.name,

@@ -53,9 +53,10 @@ impl ContextFile {
         }
         let fence = "`".repeat((longest + 1).max(3));
         let path = shown(self.path.as_bytes());
-        let cut = match self.is_cut() {
-            true => format!(" (the first {} of {} bytes)", self.text.len(), self.size),
-            false => String::new(),
+        let cut = if self.is_cut() {
+            format!(" (the first {} of {} bytes)", self.text.len(), self.size)
+        } else {
+            String::new()
         };
         let newline = if self.text.ends_with('\n') { "" } else { "\n" };
         format!("{path}{cut}:\n{fence}\n{}{newline}{fence}\n", self.text)

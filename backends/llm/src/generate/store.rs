@@ -32,10 +32,7 @@ impl Store for GenerateStore {
     }
 
     fn attr_coherence(&self, ino: Ino) -> Coherence {
-        match self.waits(ino) || self.shared.live.contains_key(&ino) {
-            true => Coherence::Uncached,
-            false => Coherence::Exclusive,
-        }
+        if self.waits(ino) || self.shared.live.contains_key(&ino) { Coherence::Uncached } else { Coherence::Exclusive }
     }
 
     fn getattr_handle(&self, _handle: u64, ino: Ino) -> Result<Attr> {

@@ -151,10 +151,7 @@ impl Log {
             must_have_all(path, 0)?;
         }
         let real = real(path);
-        let only_read = match real.exists() {
-            true => read_only_reason(&real),
-            false => unwritable_folder(&real),
-        };
+        let only_read = if real.exists() { read_only_reason(&real) } else { unwritable_folder(&real) };
         if let Some(reason) = only_read {
             return Self::open_read_only(path, reason);
         }

@@ -138,13 +138,12 @@ impl HistoryStore {
         }
         let shared = Arc::new(shared);
         let is_written = shared.history.lock().log.is_written();
-        let flusher = match is_written {
-            true => {
-                let shared = Arc::clone(&shared);
-                let flush = move || shared.flush();
-                Some(Periodic::start("flush", SYNC_EVERY, flush).map_err(LogError::Thread)?)
-            }
-            false => None,
+        let flusher = if is_written {
+            let shared = Arc::clone(&shared);
+            let flush = move || shared.flush();
+            Some(Periodic::start("flush", SYNC_EVERY, flush).map_err(LogError::Thread)?)
+        } else {
+            None
         };
         Ok(Self { shared, flights: Arc::default(), judgements: Arc::default(), _flusher: flusher })
     }
@@ -200,12 +199,13 @@ impl HistoryStore {
     fn check_paths(&self, operation: &Operation) -> Result<()> {
         let history = self.shared.history.lock();
         let mut names = operation.new_names().into_iter();
-        match names.any(|(parent, name)| history.names.is_too_long(parent, name)) {
-            false => Ok(()),
-            true => Err(StoreError::storage(
+        if names.any(|(parent, name)| history.names.is_too_long(parent, name)) {
+            Err(StoreError::storage(
                 Errno::NAMETOOLONG,
                 format!("the path has more than {PATH_MAX} bytes, which is too long for a prompt"),
-            )),
+            ))
+        } else {
+            Ok(())
         }
     }
 

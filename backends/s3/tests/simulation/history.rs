@@ -207,9 +207,8 @@ impl History {
                 });
             }
             0..480 if self.hosts[at].is_idle() => {
-                let actions = match self.hosts[at].is_joined {
-                    false => &[Action::Join][..],
-                    true => &[
+                let actions = if self.hosts[at].is_joined {
+                    &[
                         Action::Commit,
                         Action::Commit,
                         Action::Commit,
@@ -218,7 +217,9 @@ impl History {
                         Action::Checkpoint,
                         Action::Glance,
                         Action::Verify,
-                    ],
+                    ]
+                } else {
+                    &[Action::Join][..]
                 };
                 let action = actions[self.below(actions.len())];
                 let fails = (self.below(12) == 0).then(|| (self.below(4) as u32, self.below(2) == 0));

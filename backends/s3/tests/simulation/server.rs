@@ -393,15 +393,12 @@ impl Future for AnswerFuture {
         }
         let at = server.pending.iter().position(|pending| pending.id == self.id);
         let at = at.expect("a request that waits");
-        match server.pending[at].answer.is_some() {
-            true => {
-                let answer = server.pending.swap_remove(at).answer;
-                Poll::Ready(answer.expect("an answer"))
-            }
-            false => {
-                server.pending[at].waker = context.waker().clone();
-                Poll::Pending
-            }
+        if server.pending[at].answer.is_some() {
+            let answer = server.pending.swap_remove(at).answer;
+            Poll::Ready(answer.expect("an answer"))
+        } else {
+            server.pending[at].waker = context.waker().clone();
+            Poll::Pending
         }
     }
 }

@@ -77,10 +77,7 @@ fn message(reader: &mut impl BufRead) -> io::Result<Option<(String, String)>> {
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
-            return match head.is_empty() {
-                true => Ok(None),
-                false => Err(io::ErrorKind::UnexpectedEof.into()),
-            };
+            return if head.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
         }
         if line == "\r\n" {
             break;

@@ -56,9 +56,10 @@ async fn the_embedded_server_denies_what_the_policy_of_the_docs_denies() {
         let keys = statement.resource.strip_prefix("arn:aws:s3:::BUCKET/").unwrap();
         named.extend(actions.iter().map(|action| (&**action, keys)));
         // The embedded server has one access key, which is not that of garbage collection.
-        let exempt = match actions.iter().any(|action| action == "s3:PutObject") {
-            true => statement.condition["Null"].get("s3:if-none-match"),
-            false => statement.condition["ArnNotEquals"].get("aws:PrincipalArn"),
+        let exempt = if actions.iter().any(|action| action == "s3:PutObject") {
+            statement.condition["Null"].get("s3:if-none-match")
+        } else {
+            statement.condition["ArnNotEquals"].get("aws:PrincipalArn")
         };
         assert!(exempt.is_some(), "{:?}", statement.condition);
     }

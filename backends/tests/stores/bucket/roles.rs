@@ -273,9 +273,12 @@ async fn a_valid_key_outlives_a_service_that_fails_and_an_expired_one_does_not()
 async fn a_key_that_the_server_calls_expired_is_renewed_at_once() {
     let server = ScriptedServer::start(
         |_, before| json(&format!("E{before}"), 3600),
-        |request| match request.header("authorization").contains("=E0/") {
-            true => ("400 Bad Request", "<Error><Code>ExpiredToken</Code></Error>".to_owned()),
-            false => empty(request),
+        |request| {
+            if request.header("authorization").contains("=E0/") {
+                ("400 Bad Request", "<Error><Code>ExpiredToken</Code></Error>".to_owned())
+            } else {
+                empty(request)
+            }
         },
     );
     let config = server.config(CONTAINER);

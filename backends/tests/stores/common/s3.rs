@@ -71,9 +71,10 @@ pub fn config_of(access: &ServerAccess, agent: &str, writer: &str) -> S3Config {
         agent: agent.to_owned(),
         writer: writer.to_owned(),
         path_style: true,
-        credentials: match is_directory(&access.endpoint) {
-            true => Credentials::None,
-            false => credentials(&access.access_key, &access.secret_key),
+        credentials: if is_directory(&access.endpoint) {
+            Credentials::None
+        } else {
+            credentials(&access.access_key, &access.secret_key)
         },
         sync: SyncMode::Local,
         poll: Duration::from_secs(3600),

@@ -98,10 +98,8 @@ fn a_column_of_100_mb_is_read_whole() {
     const LENGTH: usize = 100_000_000;
     for mail in mails() {
         mail.add(7, "inbox", "ann", "s", "");
-        let long = match mail.is_sqlite() {
-            true => format!("hex(zeroblob({}))", LENGTH / 2),
-            false => format!("repeat('0', {LENGTH})"),
-        };
+        let long =
+            if mail.is_sqlite() { format!("hex(zeroblob({}))", LENGTH / 2) } else { format!("repeat('0', {LENGTH})") };
         mail.run(&format!("UPDATE messages SET body = {long}"));
         let store = mail.view(false);
         let ino = go(&store, "inbox/ann/2026-03-01 s 7.eml").unwrap();
@@ -124,11 +122,10 @@ fn a_column_of_100_mb_is_read_whole() {
 #[test]
 fn a_file_that_would_be_too_long_is_an_error() {
     for mail in mails() {
-        let rows = match mail.is_sqlite() {
-            true => {
-                "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 30) SELECT hex(zeroblob(5000000)) AS x FROM n"
-            }
-            false => "SELECT repeat('0', 10000000) AS x FROM generate_series(1, 30)",
+        let rows = if mail.is_sqlite() {
+            "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n WHERE id < 30) SELECT hex(zeroblob(5000000)) AS x FROM n"
+        } else {
+            "SELECT repeat('0', 10000000) AS x FROM generate_series(1, 30)"
         };
         let store = computed(&mail, rows, 60_000);
         fails(go(&store, "one.txt"), Errno::FBIG, &["256 MiB"]);

@@ -27,9 +27,10 @@ type OpenResult = std::result::Result<ViewStore, ViewOpenError>;
 
 /// A view by the definition `text`. Unless it says otherwise, a source has the time that a busy machine needs.
 fn opened(text: &str, place: &str, may_write: bool) -> OpenResult {
-    match text.contains("timeout_ms") {
-        true => opened_unchanged(text, place, may_write),
-        false => opened_unchanged(&text.replacen("[source]", "[source]\ntimeout_ms = 60000", 1), place, may_write),
+    if text.contains("timeout_ms") {
+        opened_unchanged(text, place, may_write)
+    } else {
+        opened_unchanged(&text.replacen("[source]", "[source]\ntimeout_ms = 60000", 1), place, may_write)
     }
 }
 
@@ -211,9 +212,10 @@ fn values_of_every_kind_are_names_that_are_found_again() {
             mail.add(id as i64, "inbox", sender, text, text);
         }
         // All text in a PostgreSQL database is UTF-8.
-        let odd = match mail.is_sqlite() {
-            true => "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'",
-            false => "NULL, NULL, 'no time', NULL, NULL",
+        let odd = if mail.is_sqlite() {
+            "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'"
+        } else {
+            "NULL, NULL, 'no time', NULL, NULL"
         };
         mail.run(&format!("INSERT INTO messages VALUES (50, NULL, {odd}, 'inbox', 0, 1)"));
         let store = mail.view(false);

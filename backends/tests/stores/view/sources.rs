@@ -297,9 +297,10 @@ impl Issues {
             return format!("HTTP/1.1 304 Not Modified\r\nETag: {tag}\r\n\r\n");
         }
         let (elsewhere, after) = (self.elsewhere.lock().unwrap(), page + 1);
-        let next = match issues.len() > page * 2 {
-            true => format!("Link: <{elsewhere}/api/issues?page={after}>; rel=\"next\"\r\n"),
-            false => String::new(),
+        let next = if issues.len() > page * 2 {
+            format!("Link: <{elsewhere}/api/issues?page={after}>; rel=\"next\"\r\n")
+        } else {
+            String::new()
         };
         self.sent.fetch_add(1, Ordering::Relaxed);
         format!("HTTP/1.1 200 OK\r\nETag: {tag}\r\n{next}Content-Length: {length}\r\n\r\n{body}")

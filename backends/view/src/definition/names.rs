@@ -33,10 +33,7 @@ impl Names {
             match part {
                 Part::Literal(text) => places.extend(text.bytes().map(|it| (Class::Byte(it), false))),
                 Part::Column(column) => {
-                    let class = match key == Some(column) {
-                        true => Class::Digit,
-                        false => Class::Any,
-                    };
+                    let class = if key == Some(column) { Class::Digit } else { Class::Any };
                     places.extend([(class, false), (class, true)]);
                 }
             }

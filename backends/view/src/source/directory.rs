@@ -333,12 +333,13 @@ impl Walker {
                 };
                 let (path, real) = (visit.shown.join(entry.file_name()), entry.path());
                 let is_link = file.is_symlink();
-                let (file, real) = match is_link {
-                    false => (file, real),
-                    true => match target(&visit.root, &real) {
+                let (file, real) = if is_link {
+                    match target(&visit.root, &real) {
                         Some(found) => found,
                         None => continue,
-                    },
+                    }
+                } else {
+                    (file, real)
                 };
                 if file.is_dir() {
                     if self.also.iter().any(|also| path == self.root.join(&also.name)) {
@@ -350,10 +351,11 @@ impl Walker {
                     }
                     let is_linked = visit.is_linked || is_link;
                     let next = Visit { shown: path, real, is_linked, root: Arc::clone(&visit.root) };
-                    match next.is_linked {
+                    if next.is_linked {
                         // The source's own directories first: no number of links hides them.
-                        true => dirs.push_front(next),
-                        false => dirs.push_back(next),
+                        dirs.push_front(next)
+                    } else {
+                        dirs.push_back(next)
                     }
                 } else if file.is_file() && self.take((&path, &real), &file, looked)? {
                     seen.insert(path);

@@ -62,10 +62,7 @@ impl<'a> Iterator for Elements<'a> {
             // Something follows the list.
             return Some(Err(InvalidList));
         }
-        match is_empty_list {
-            true => None,
-            false => Some(Ok(element)),
-        }
+        if is_empty_list { None } else { Some(Ok(element)) }
     }
 }
 

@@ -129,14 +129,18 @@ pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Res
         .map_err(|error| format!("an HTTP client: {error}"))?;
     let tables = definition.tables.iter().map(|definition| {
         // If the list grows between two requests, two pages can contain one object: the primary key makes it one row.
-        let columns: Vec<String> = definition
-            .columns
-            .iter()
-            .map(|(name, _)| match *name == definition.key {
-                true => format!("{} NOT NULL PRIMARY KEY", quoted(name)),
-                false => quoted(name),
-            })
-            .collect();
+        let columns: Vec<String> =
+            definition
+                .columns
+                .iter()
+                .map(|(name, _)| {
+                    if *name == definition.key {
+                        format!("{} NOT NULL PRIMARY KEY", quoted(name))
+                    } else {
+                        quoted(name)
+                    }
+                })
+                .collect();
         format!("CREATE TABLE {} ({});", quoted(&definition.name), columns.join(", "))
     });
     let schema: String = tables.collect();
@@ -168,10 +172,7 @@ fn too_long(url: &reqwest::Url, what: &str, most: &str) -> StoreError {
 
 /// The time that a call has is over; [`Tables::refresh`] names the limit.
 fn check_time(url: &reqwest::Url, deadline: Instant) -> Result<()> {
-    match Instant::now() < deadline {
-        true => Ok(()),
-        false => Err(failed(url, "the time limit is over")),
-    }
+    if Instant::now() < deadline { Ok(()) } else { Err(failed(url, "the time limit is over")) }
 }
 
 /// The rows in a page, and how many of its elements are none: without a key, too long, or not readable.
@@ -188,10 +189,8 @@ fn rows_of(
             check_time(url, deadline)?;
         }
         let element = element.map_err(no_list)?;
-        let object = match element.len() <= limits::VIEW_ROW {
-            true => serde_json::from_slice::<Json>(element).ok(),
-            false => None,
-        };
+        let object =
+            if element.len() <= limits::VIEW_ROW { serde_json::from_slice::<Json>(element).ok() } else { None };
         let key = table.columns.iter().find(|(name, _)| *name == table.key);
         let key = key.map_or("", |(_, pointer)| pointer);
         let object = object.filter(|it| it.pointer(key).is_some_and(|key| !key.is_null()));
@@ -253,10 +252,7 @@ impl Interface {
             let answer = request.send().await.map_err(BodyError::Broken)?;
             let (status, headers) = (answer.status(), answer.headers().clone());
             let redirected = RedirectError::of(&answer);
-            let body = match status.is_success() {
-                true => read_body(answer, limit).await?,
-                false => Default::default(),
-            };
+            let body = if status.is_success() { read_body(answer, limit).await? } else { Default::default() };
             Ok::<_, BodyError>((status, headers, redirected, body))
         });
         let (status, headers, redirected, body) = answer.map_err(|error| match error {

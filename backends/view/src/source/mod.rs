@@ -100,9 +100,10 @@ impl FromStr for ExtraDirectory {
             text.split_once('=').ok_or("write NAME=DIR, as in .claude/projects/me/memory=/home/me/notes")?;
         let (name, dir) = (PathBuf::from(name), std::path::absolute(dir).map_err(|error| error.to_string())?);
         let is_plain = name.components().all(|part| matches!(part, Component::Normal(_)));
-        match is_plain && !name.as_os_str().is_empty() {
-            true => Ok(Self { name, dir }),
-            false => Err(format!("{}: NAME is a path below the source, without `..`", name.display())),
+        if is_plain && !name.as_os_str().is_empty() {
+            Ok(Self { name, dir })
+        } else {
+            Err(format!("{}: NAME is a path below the source, without `..`", name.display()))
         }
     }
 }

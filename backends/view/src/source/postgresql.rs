@@ -247,9 +247,10 @@ impl Source for Postgresql {
 
     fn describe(&mut self, sql: &str, may_write: bool) -> std::result::Result<StatementDescription, String> {
         // A query cannot select from a statement that changes rows.
-        let sql = match may_write {
-            true => sql.to_owned(),
-            false => format!("SELECT * FROM ({}\n) AS it", sql.trim().trim_end_matches(';')),
+        let sql = if may_write {
+            sql.to_owned()
+        } else {
+            format!("SELECT * FROM ({}\n) AS it", sql.trim().trim_end_matches(';'))
         };
         let prepared = self.in_session(async |session: &mut Session| session.prepare(&sql).await);
         let prepared = prepared.map_err(|failure| failure.words())?;

@@ -337,9 +337,10 @@ impl Source for Sqlite {
                 };
                 if self.connection.is_none() || found != *open {
                     self.connection = None;
-                    let access = match self.may_write {
-                        true => OpenFlags::SQLITE_OPEN_READ_WRITE,
-                        false => OpenFlags::SQLITE_OPEN_READ_ONLY,
+                    let access = if self.may_write {
+                        OpenFlags::SQLITE_OPEN_READ_WRITE
+                    } else {
+                        OpenFlags::SQLITE_OPEN_READ_ONLY
                     };
                     let mut connection = Connection::open_with_flags(&*path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
                     harden(&mut connection, &self.allows_writing, &self.deadline)?;
@@ -460,10 +461,7 @@ impl Source for Sqlite {
             if let Some(path) = take(path) {
                 rows.push(FileRow { path: name(path), moved: take(moved).map(name), content: take(content) });
             }
-            match rows.len() < PLACES {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            if rows.len() < PLACES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let Origin::Tables(tables) = &mut self.origin else {
             return Err(Errno::ROFS.into());

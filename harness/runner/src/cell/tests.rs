@@ -211,9 +211,12 @@ fn an_arm_whose_first_pass_fails_is_read_back_after_the_next_one() {
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     let broken = BrokenBackend {
-        tamper: Some(|subtree| match subtree.ends_with(subtree_name(1)) {
-            true => drop(std::fs::remove_file(subtree.join("a"))),
-            false => std::fs::write(subtree.join("b"), "sXcond").unwrap(),
+        tamper: Some(|subtree| {
+            if subtree.ends_with(subtree_name(1)) {
+                drop(std::fs::remove_file(subtree.join("a")))
+            } else {
+                std::fs::write(subtree.join("b"), "sXcond").unwrap()
+            }
         }),
         ..BrokenBackend::default()
     };

@@ -39,9 +39,10 @@ impl CellRun<'_> {
                 workspaces.first.drop_own_caches()?;
                 // Read the counters before the drop: arms without counters get no request between the drop and
                 // the pass, either. A new daemon starts at zero.
-                arm.counted_before = match is_cold {
-                    true => workspaces.first.counters()?.map(|_| DaemonCounters::default()),
-                    false => pass::counters(&mut *workspaces.first).map_err(io::Error::other)?,
+                arm.counted_before = if is_cold {
+                    workspaces.first.counters()?.map(|_| DaemonCounters::default())
+                } else {
+                    pass::counters(&mut *workspaces.first).map_err(io::Error::other)?
                 };
                 if is_cold {
                     self.watchdog.independent();

@@ -38,10 +38,7 @@ impl Expectations {
                 }
                 expected => expected,
             });
-            match access == Access::Tools {
-                true => ops.map(|one| narrowed(one, call.lines)).collect(),
-                false => ops.collect(),
-            }
+            if access == Access::Tools { ops.map(|one| narrowed(one, call.lines)).collect() } else { ops.collect() }
         });
         let expected = expected.collect();
         Self {

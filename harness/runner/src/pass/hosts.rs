@@ -175,10 +175,11 @@ fn wait_until_equal(
             shown.push(tree(&mount.root().join(&subtree)));
         }
         let is_over = began.elapsed() > 2 * pass.call_timeout || watchdog.killed().is_some() || pass.interrupt.is_set();
-        let all: io::Result<Vec<Tree>> = match is_over {
+        let all: io::Result<Vec<Tree>> = if is_over {
             // Patience is over: an unreadable file is an error now.
-            true => shown.into_iter().collect(),
-            false => Ok(shown.into_iter().flatten().collect()),
+            shown.into_iter().collect()
+        } else {
+            Ok(shown.into_iter().flatten().collect())
         };
         let all = all?;
         let agreed = match &all[..] {

@@ -69,10 +69,7 @@ impl Workspaces {
 
     fn subtree_of(&self, mount: &dyn Workspace) -> PathBuf {
         // `join` with an empty path would add a slash.
-        match self.subtree.as_os_str().is_empty() {
-            true => mount.root().to_owned(),
-            false => mount.root().join(&self.subtree),
-        }
+        if self.subtree.as_os_str().is_empty() { mount.root().to_owned() } else { mount.root().join(&self.subtree) }
     }
 
     /// The directory that holds exactly the files of the script, before and after the calls.

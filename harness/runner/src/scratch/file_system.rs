@@ -27,10 +27,7 @@ pub(super) fn file_system(path: &Path) -> io::Result<ScratchReceipt> {
         return Ok(unknown);
     };
     let device = sysfs_device(&mount);
-    let features = match mount.kind.starts_with("ext") {
-        true => read_features(&mount.source),
-        false => Vec::new(),
-    };
+    let features = if mount.kind.starts_with("ext") { read_features(&mount.source) } else { Vec::new() };
     Ok(ScratchReceipt {
         journal: journal(&mount.kind, &features, ext4_options(&device).as_deref()),
         features,
@@ -69,10 +66,7 @@ fn parse_features(text: &str) -> Vec<String> {
 
 /// Whether a file system has a journal, by its type, its features and the lines of `/proc/fs/ext4/DEVICE/options`.
 fn journal(kind: &str, features: &[String], ext4_options: Option<&str>) -> Journal {
-    let known = |has: bool| match has {
-        true => Journal::Journaled,
-        false => Journal::None,
-    };
+    let known = |has: bool| if has { Journal::Journaled } else { Journal::None };
     match (kind, ext4_options) {
         ("ext2" | "ext3" | "ext4", _) if !features.is_empty() => {
             known(features.iter().any(|feature| feature == "has_journal"))

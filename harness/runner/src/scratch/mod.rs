@@ -181,10 +181,7 @@ fn free_bytes(dir: &Path) -> anyhow::Result<u64> {
 
 fn size(bytes: u64) -> String {
     let mib = bytes as f64 / f64::from(1 << 20);
-    match mib < 1024.0 {
-        true => format!("{mib:.0} MiB"),
-        false => format!("{:.1} GiB", mib / 1024.0),
-    }
+    if mib < 1024.0 { format!("{mib:.0} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
 }
 
 /// How figures on this file system differ from those on a fresh one.

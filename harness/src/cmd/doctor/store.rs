@@ -45,15 +45,15 @@ fn lines(store: &Path, checked: &DatabaseCheck) -> Vec<String> {
 
 /// Whether the store is whole, and what could not be checked.
 fn conclusion(checked: &DatabaseCheck) -> String {
-    let found = match checked.problems.is_empty() {
-        true => "whole",
-        false => "DAMAGED: copy the file, and export what can be read with sqlite3",
+    let found = if checked.problems.is_empty() {
+        "whole"
+    } else {
+        "DAMAGED: copy the file, and export what can be read with sqlite3"
     };
-    let why = match checked.is_mounted {
-        true => "the mount computes them at its unmount",
-        false => {
-            "the mount that wrote it was killed just then, the machine restarted, or the store was copied without its -sums or without file modes"
-        }
+    let why = if checked.is_mounted {
+        "the mount computes them at its unmount"
+    } else {
+        "the mount that wrote it was killed just then, the machine restarted, or the store was copied without its -sums or without file modes"
     };
     match checked.unchecked_tails.len() {
         0 => found.to_owned(),

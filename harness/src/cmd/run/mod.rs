@@ -533,10 +533,7 @@ fn probers(plan: &Plan, arms: &[LiveArm], scratch: &Path, interrupt: &Interrupt)
         program: program.clone(),
         interrupt: interrupt.clone(),
         // Crash points kill the daemons of stores more often, and at seeded moments.
-        kills: match trial::has_crash_points(&*arm.backend) {
-            true => 0,
-            false => plan.crash_points,
-        },
+        kills: if trial::has_crash_points(&*arm.backend) { 0 } else { plan.crash_points },
     };
     Ok(arms.map(prober).collect())
 }

@@ -348,10 +348,7 @@ impl Options {
             let known = sections.flat_map(|section| &section.workloads);
             let known: Vec<CacheState> =
                 known.filter(|entry| entry.name == *name).flat_map(|entry| entry.states.iter().copied()).collect();
-            let states = match known.is_empty() || !self.state.is_empty() {
-                true => own,
-                false => known,
-            };
+            let states = if known.is_empty() || !self.state.is_empty() { own } else { known };
             entries.push(SuiteWorkload { name: name.clone(), states });
         }
         let section = match &suite.sections[..] {

@@ -36,13 +36,14 @@ impl Log {
         let remote = Remote::new(self.bucket.config()?)?;
         let log = remote.run(history::log(&remote.client, &self.path))?;
         if log.entries.is_empty() {
-            match self.path.is_empty() {
-                true => return Err(remote.no_memory()),
-                false => bail!(
+            if self.path.is_empty() {
+                return Err(remote.no_memory());
+            } else {
+                bail!(
                     "no commit of agent {} changed {} (give a path relative to the root of the memory)",
                     remote.config.agent,
                     self.path
-                ),
+                )
             }
         }
         match self.format {

@@ -98,10 +98,7 @@ pub(super) fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Calle
     let file = caller.call("open", || options.open(path))?;
     let starts = [0, (mib / 2).max(third), mib - third];
     let written: BTreeSet<u64> = starts.iter().flat_map(|at| *at..*at + third).collect();
-    let piece = |at: &u64| match written.contains(at) {
-        true => vec![(at % 251) as u8 + 1; PIECE],
-        false => vec![0; PIECE],
-    };
+    let piece = |at: &u64| if written.contains(at) { vec![(at % 251) as u8 + 1; PIECE] } else { vec![0; PIECE] };
     for at in &written {
         caller.call("write", || file.write_all_at(&piece(at), at << 20))?;
     }

@@ -214,9 +214,10 @@ impl Writer<'_> {
 
     /// The content of a version of a record, and where it lies in its file.
     fn content(&self, number: u64, version: u64) -> (u64, Vec<u8>) {
-        match self.is_long(number) {
-            true => (LONG_AT, content(self.job.seed, number, version, long_bytes(version))),
-            false => (0, content(self.job.seed, number, version, self.job.bytes)),
+        if self.is_long(number) {
+            (LONG_AT, content(self.job.seed, number, version, long_bytes(version)))
+        } else {
+            (0, content(self.job.seed, number, version, self.job.bytes))
         }
     }
 

@@ -44,9 +44,10 @@ impl TestBed {
         let entries = std::fs::read_dir(&mount).into_iter().flatten();
         let entries: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         for path in &entries {
-            let removed = match path.is_dir() && !path.is_symlink() {
-                true => std::fs::remove_dir_all(path),
-                false => std::fs::remove_file(path),
+            let removed = if path.is_dir() && !path.is_symlink() {
+                std::fs::remove_dir_all(path)
+            } else {
+                std::fs::remove_file(path)
             };
             if let Err(error) = removed {
                 tracing::warn!("{}: {error}", path.display());

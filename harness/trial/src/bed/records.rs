@@ -116,9 +116,10 @@ impl TestBed {
     /// Audits all records. After the loss of a daemon, the backend's promise applies. Otherwise a mount
     /// must show every acknowledged change.
     pub fn audit(&mut self) -> StepResult {
-        match self.has_lost_daemon {
-            true => self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon),
-            false => self.audit_as(IN_USE, Some(Acknowledgement::Write)),
+        if self.has_lost_daemon {
+            self.audit_as(KILLED_DAEMON, self.backend.promises().killed_daemon)
+        } else {
+            self.audit_as(IN_USE, Some(Acknowledgement::Write))
         }
     }
 

@@ -98,8 +98,9 @@ fn await_syncs(bed: &mut TestBed, wanted: u64) -> StepResult {
     // Shorter than one `fsync` call.
     let tick = Duration::from_micros(20);
     let limit = bed.hang_limit();
-    match bed.wait_until(limit, tick, |bed| Ok(syncs(bed) >= enough))? {
-        true => Ok(()),
-        false => infra(format!("{wanted} calls of fsync did not return in time")),
+    if bed.wait_until(limit, tick, |bed| Ok(syncs(bed) >= enough))? {
+        Ok(())
+    } else {
+        infra(format!("{wanted} calls of fsync did not return in time"))
     }
 }

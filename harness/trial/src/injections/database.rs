@@ -244,10 +244,7 @@ pub fn remove_log(bed: &mut TestBed) -> StepResult {
             }
             let words = problem.unwrap_or_else(|| WHOLE.to_owned());
             bed.words("check_store", words);
-            let told = match is_told {
-                true => "the daemon's log names the -wal file",
-                false => "the next mount says nothing",
-            };
+            let told = if is_told { "the daemon's log names the -wal file" } else { "the next mount says nothing" };
             bed.words("told", told);
             (told.to_owned(), !is_told)
         }
@@ -293,9 +290,10 @@ fn follow(bed: &mut TestBed, words: &str, after: Duration) -> StepResult<Option<
             }
         }
     }
-    let step = match named.is_empty() {
-        true => format!("the mount is refused, which names no option that would help: {words}"),
-        false => format!("none of {} helps: {refused}", named.join(", ")),
+    let step = if named.is_empty() {
+        format!("the mount is refused, which names no option that would help: {words}")
+    } else {
+        format!("none of {} helps: {refused}", named.join(", "))
     };
     bed.recovered(Return::Never, after, Some(step));
     if !named.is_empty() {

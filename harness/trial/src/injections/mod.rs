@@ -51,10 +51,7 @@ pub fn run(bed: &mut TestBed) -> StepResult {
             client::ask(bed, what, "many", &Job::ManyFiles(files))
         }
         Injection::LargeFile { mib, written_mib, long_written_mib } => {
-            let written_mib = match bed.is_long {
-                true => long_written_mib,
-                false => written_mib,
-            };
+            let written_mib = if bed.is_long { long_written_mib } else { written_mib };
             if written_mib < long_written_mib {
                 let label = format!("shortened: {written_mib} of {mib} MiB are written");
                 bed.label(label);

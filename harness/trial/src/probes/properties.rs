@@ -445,10 +445,7 @@ impl<'a> Open<'a> {
             return Ok(Some(format!("inotify reported a change on another host after {} ms", after.as_millis())));
         }
         let is_there = std::fs::read_to_string(root.join(name)).is_ok_and(|found| found == text(name, 1));
-        let shown = match is_there {
-            true => "which this host shows",
-            false => "which this host does not show, either",
-        };
+        let shown = if is_there { "which this host shows" } else { "which this host does not show, either" };
         wrong(format!("inotify reported no change on another host within {} s, {shown}", OTHER_PATIENCE.as_secs()))
     }
 }
@@ -517,12 +514,11 @@ fn write_by_process(path: &Path, text: &str) -> Result<(), Failure> {
         input.write_all(text.as_bytes())?;
     }
     let output = tee.wait_with_output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            Err(Failure(Outcome::Errno, said))
-        }
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(Failure(Outcome::Errno, said))
     }
 }
 

@@ -27,10 +27,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     let (written, read) = prober.places(&config, &*workspace);
     let file = read.join(NAME);
     std::fs::write(written.join(NAME), TEXT)?;
-    let offline = match written == read {
-        true => NAME.to_owned(),
-        false => format!("state/{NAME}"),
-    };
+    let offline = if written == read { NAME.to_owned() } else { format!("state/{NAME}") };
     let mut probes = Vec::new();
     let outcome_of = |name: &str, result: Result<String, String>| {
         let (outcome, detail) = match result {

@@ -63,10 +63,7 @@ impl FailedPasses {
         let outcomes = self.failed.iter();
         let outcomes: Vec<String> = outcomes.map(|(outcome, count)| format!("{count} {outcome}")).collect();
         let share = 100.0 * self.count() as f64 / self.tried.max(1) as f64;
-        let seen = match outcomes.is_empty() {
-            true => String::new(),
-            false => format!("{}: {share:.1} %, ", outcomes.join(", ")),
-        };
+        let seen = if outcomes.is_empty() { String::new() } else { format!("{}: {share:.1} %, ", outcomes.join(", ")) };
         format!("{} of {} passes failed ({seen}≤ {:.1} %)", self.count(), self.tried, 100.0 * self.bound())
     }
 

@@ -123,11 +123,12 @@ impl Health {
         let all: Vec<&Comparison> = known.map(|cell| &cell.comparison).collect();
         let mut apart: Vec<f64> = all.iter().map(|comparison| comparison.apart()).collect();
         let Some(middle) = median(&mut apart) else {
-            return match self.aa.is_empty() {
-                true => "The baseline was not measured twice, so this run cannot say how precise it is".to_owned(),
-                false => format!(
+            return if self.aa.is_empty() {
+                "The baseline was not measured twice, so this run cannot say how precise it is".to_owned()
+            } else {
+                format!(
                     "With fewer than {MIN_EPOCHS} epochs, this run cannot say how far two measurements of the baseline differ, and how wide its intervals are"
-                ),
+                )
             };
         };
         let known = self.aa.iter().filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
@@ -382,10 +383,8 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
     let is_one = health.sections.len() == 1;
     let partial = health.sections.iter();
     for section in partial.filter(|section| section.epochs < MIN_EPOCHS) {
-        let which = match is_one {
-            true => "This is a partial run of".to_owned(),
-            false => format!("Section {} has", section.name),
-        };
+        let which =
+            if is_one { "This is a partial run of".to_owned() } else { format!("Section {} has", section.name) };
         notes.push(format!(
             "{which} {} epochs: without {} there are no intervals and no verdicts.",
             section.epochs, MIN_EPOCHS

@@ -260,10 +260,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let passes = group.passes.iter().copied();
             let passes = passes.filter(|pass| pass.is_measured(health.is_busy));
             // The figure of a busy pass is its mean, tail included.
-            cell.tail = match health.is_busy {
-                true => None,
-                false => Tail::of(passes.clone(), &key.metric),
-            };
+            cell.tail = if health.is_busy { None } else { Tail::of(passes.clone(), &key.metric) };
             cell.calls = passes.map(|pass| calls(pass, &key.metric)).sum();
             cell.failed = FailedPasses::of(group.passes.iter().copied());
             cell.against_baseline = against_baseline;

@@ -89,10 +89,7 @@ impl Range {
     /// Where an interval lies; an exact value is an interval of one point.
     pub(super) fn fit(&self, value: f64, interval: Interval) -> Fit {
         let (from, to, closed) = self.ends();
-        let is_in = |at: f64| match closed {
-            true => from <= at && at <= to,
-            false => from < at && at < to,
-        };
+        let is_in = |at: f64| if closed { from <= at && at <= to } else { from < at && at < to };
         if is_in(interval.low) && is_in(interval.high) {
             return Fit::Inside;
         }
@@ -101,10 +98,7 @@ impl Range {
         if !is_under && !is_over {
             return Fit::Across;
         }
-        let factor = match is_under {
-            true => from / value,
-            false => value / to,
-        };
+        let factor = if is_under { from / value } else { value / to };
         Fit::Outside(Some(factor).filter(|factor| factor.is_finite() && *factor > 1.0))
     }
 

@@ -35,9 +35,10 @@ impl ReadingTest {
     /// A reading of one arm. Every figure except a time includes failed passes.
     fn read(&self, evidence: &Evidence<'_>, arm: &str, is_base: bool) -> Result<f64, MeasureResult> {
         let is_time = self.measure.is_timed() || self.measure.kind() == "ms";
-        let barred = match is_time || matches!(self.measure, Measure::Passes { .. }) {
-            true => evidence.barred(&self.measure, arm, None),
-            false => None,
+        let barred = if is_time || matches!(self.measure, Measure::Passes { .. }) {
+            evidence.barred(&self.measure, arm, None)
+        } else {
+            None
         };
         let found = barred.unwrap_or_else(|| evidence.read(&self.measure, arm, is_base));
         Ok(found.value()?.value)

@@ -289,10 +289,8 @@ fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
             Fit::Inside => TestResult::found(ClaimStatus::Confirmed, words),
             Fit::Outside(factor) => TestResult { factor, ..TestResult::found(ClaimStatus::Refuted, words) },
             Fit::Across => {
-                let more = match command().starts_with("ctxbench run ") {
-                    true => format!("{} {MORE}", command()),
-                    false => command(),
-                };
+                let more =
+                    if command().starts_with("ctxbench run ") { format!("{} {MORE}", command()) } else { command() };
                 let words = format!("{words}: the interval contains an end of the range");
                 TestResult { settle: Some(more), ..TestResult::found(ClaimStatus::NotMeasured, words) }
             }

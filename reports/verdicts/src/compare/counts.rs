@@ -91,10 +91,7 @@ pub(super) fn counts(old: &Run, new: &[&Run]) -> (Vec<CountChange>, CountTally) 
         compared.exact += usize::from(is_exact);
         compared.varying += usize::from(!is_exact);
         // An exact count is that of any epoch, without rounding.
-        let (old, new) = match is_exact {
-            true => (old[0], new[0]),
-            false => (mean(&old), mean(new)),
-        };
+        let (old, new) = if is_exact { (old[0], new[0]) } else { (mean(&old), mean(new)) };
         if old == new {
             continue;
         }

@@ -56,14 +56,8 @@ pub(super) fn row(places: &[ContextPlace]) -> Row {
     let open = in_state(is_open).next();
     let others = places.iter().filter(|at| at.state != RowState::Met);
     let others: Vec<String> = others.map(|at| format!("{} ({})", at.name, at.why)).collect();
-    let words = match met.is_empty() {
-        true => "none".to_owned(),
-        false => met.join(", "),
-    };
-    let not = match others.is_empty() {
-        true => String::new(),
-        false => format!("; not {}", others.join("; ")),
-    };
+    let words = if met.is_empty() { "none".to_owned() } else { met.join(", ") };
+    let not = if others.is_empty() { String::new() } else { format!("; not {}", others.join("; ")) };
     let bound = Bound { is_most: false, value: 1.0, unit: "places".to_owned() };
     let state = match (met.is_empty(), open) {
         (false, _) => RowState::Met,

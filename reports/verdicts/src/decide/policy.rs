@@ -717,10 +717,7 @@ fn unknown(
     let start = name.split_inclusive('/').next().unwrap_or(name);
     let alike = known.clone().filter(|other| other.starts_with(start));
     let alike: Vec<&str> = alike.collect();
-    let shown: Vec<&str> = match alike.is_empty() {
-        true => known.collect(),
-        false => alike,
-    };
+    let shown: Vec<&str> = if alike.is_empty() { known.collect() } else { alike };
     let message = format!("unknown {kind} {name:?}{why}; {}", inputs::names::alternatives(name, shown));
     toml_error(file, text, path, &message)
 }

@@ -97,9 +97,10 @@ pub struct Bound {
 impl Bound {
     /// The state of a figure.
     pub fn state(&self, effect: &RowEffect) -> RowState {
-        let (keeps, breaks) = match self.is_most {
-            true => (effect.high <= self.value, effect.low > self.value),
-            false => (effect.low >= self.value, effect.high < self.value),
+        let (keeps, breaks) = if self.is_most {
+            (effect.high <= self.value, effect.low > self.value)
+        } else {
+            (effect.low >= self.value, effect.high < self.value)
         };
         match (keeps, breaks) {
             (true, _) => RowState::Met,
@@ -262,16 +263,10 @@ impl Row {
         let words = |value: f64| amount(value, &self.bound.unit);
         let low = figures().fold(f64::INFINITY, f64::min);
         let high = figures().fold(f64::NEG_INFINITY, f64::max);
-        let kind = match self.sessions.iter().all(|other| other.is_recorded) {
-            true => "recorded",
-            false => "other",
-        };
+        let kind = if self.sessions.iter().all(|other| other.is_recorded) { "recorded" } else { "other" };
         let count = self.sessions.len();
         let noun = if count == 1 { "session" } else { "sessions" };
-        let figures = match low == high {
-            true => words(low),
-            false => format!("{} to {}", words(low), words(high)),
-        };
+        let figures = if low == high { words(low) } else { format!("{} to {}", words(low), words(high)) };
         (count > 0).then(|| SessionRange { figures, sessions: format!("{count} {kind} {noun}") })
     }
 

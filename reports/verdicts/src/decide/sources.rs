@@ -39,10 +39,8 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
         let (stands, found) = match compared(evidence, row, &policy.baseline, candidate) {
             Ok((reading, base, ratio)) => {
                 let found = format!("{} against {}", reading.words, base.words);
-                let stands = match row.measure.is_declared() {
-                    true => Standing::Declared,
-                    false => stands(row, &reading, &base, ratio),
-                };
+                let stands =
+                    if row.measure.is_declared() { Standing::Declared } else { stands(row, &reading, &base, ratio) };
                 (stands, found)
             }
             Err(MeasureResult::Missing(gap)) => (Standing::Open, format!("no evidence: {}", gap.what)),
@@ -102,8 +100,9 @@ fn stands(row: &SourceRow, candidate: &ArmReading, base: &ArmReading, (low, high
     let is_inside = |figure: Option<(f64, f64)>, reading: &ArmReading| {
         figure.is_none_or(|(from, to)| from <= reading.low && reading.high <= to)
     };
-    match is_inside(row.figure, candidate) && is_inside(row.baseline_figure, base) {
-        true => Standing::Yes,
-        false => Standing::WrongFigure,
+    if is_inside(row.figure, candidate) && is_inside(row.baseline_figure, base) {
+        Standing::Yes
+    } else {
+        Standing::WrongFigure
     }
 }

@@ -89,10 +89,7 @@ impl Flip {
     /// The difference as a share of the larger value: 0 means no change.
     pub fn size(&self) -> f64 {
         let largest = self.from.abs().max(self.to.abs());
-        match largest > 0.0 {
-            true => (self.to - self.from).abs() / largest,
-            false => 0.0,
-        }
+        if largest > 0.0 { (self.to - self.from).abs() / largest } else { 0.0 }
     }
 
     /// A flip of a row.
@@ -117,17 +114,16 @@ impl Flip {
         // A reader compares the end of the interval with the bound. The figure beside it would look like another bound.
         if let Some(MovedEnd { is_low, from, to }) = self.end {
             let verb = if is_low { "began" } else { "ended" };
-            return match words(to) == words(from) {
-                true => {
-                    let side = if to > from { "above" } else { "below" };
-                    format!("the interval of “{title}” {verb} slightly {side} {}", words(from))
-                }
-                false => format!(
+            return if words(to) == words(from) {
+                let side = if to > from { "above" } else { "below" };
+                format!("the interval of “{title}” {verb} slightly {side} {}", words(from))
+            } else {
+                format!(
                     "the interval of “{title}” {verb} {}{} instead of {}",
                     self.beside(to).unwrap_or("at "),
                     words(to),
                     words(from)
-                ),
+                )
             };
         }
         let [to, from] = [self.to, self.from].map(words);
@@ -146,9 +142,10 @@ impl Flip {
                 // To a tenth of a percent.
                 let [to, from] = [self.to, self.from].map(|ratio| ((1.0 - ratio) * 1000.0).round() / 1000.0);
                 let [least, needed] = [to, from].map(|saving| amount(saving, "share"));
-                match to > 0.0 {
-                    true => format!("a saving of {least} instead of {needed} were enough in “{title}”"),
-                    false => format!("no saving were needed in “{title}”, instead of {needed}"),
+                if to > 0.0 {
+                    format!("a saving of {least} instead of {needed} were enough in “{title}”")
+                } else {
+                    format!("no saving were needed in “{title}”, instead of {needed}")
                 }
             }
             (true, RowRole::Benefit) => format!("{to} instead of {from} were enough for “{title}”"),
@@ -237,14 +234,8 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }
-    let conditions = match shown.len() < benefits_needed {
-        true => [conditional, above].concat(),
-        false => above,
-    };
-    match conditions.is_empty() {
-        true => (PolicyVerdict::Adopt, shown),
-        false => (PolicyVerdict::AdoptIf, conditions),
-    }
+    let conditions = if shown.len() < benefits_needed { [conditional, above].concat() } else { above };
+    if conditions.is_empty() { (PolicyVerdict::Adopt, shown) } else { (PolicyVerdict::AdoptIf, conditions) }
 }
 
 /// The change of one bound by a factor of two, of one measurement by half of its interval, or of a stated parameter that
@@ -370,10 +361,7 @@ pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, Row
     };
     let most = bound.is_most;
     // The ends of the interval that keep and break the bound last.
-    let (worst, best) = match most {
-        true => (effect.high, effect.low),
-        false => (effect.low, effect.high),
-    };
+    let (worst, best) = if most { (effect.high, effect.low) } else { (effect.low, effect.high) };
     let mut found = Vec::new();
     // Of a loss that was never seen only the upper end is known. The next figure is that of one loss, which is no shift.
     let is_unseen = effect.value == 0.0 && effect.low == 0.0 && effect.high > 0.0;

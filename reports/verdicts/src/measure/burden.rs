@@ -60,26 +60,17 @@ impl Evidence<'_> {
         // A part without evidence is not zero of it.
         if !unknown.is_empty() {
             let what = format!("{} of {arm}", unknown.join(" and "));
-            let known = match parts.is_empty() {
-                true => String::new(),
-                false => format!(" (beside {})", parts.join(", ")),
-            };
+            let known = if parts.is_empty() { String::new() } else { format!(" (beside {})", parts.join(", ")) };
             let command = format!("ctxbench fault --backend {arm}");
             return missing(format!("{what}{known}"), command);
         }
-        let words = match parts.is_empty() {
-            true => "nothing".to_owned(),
-            false => parts.join(", "),
-        };
+        let words = if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
         MeasureResult::exact(sum as f64, words, "plan.toml: arms.backend")
     }
 }
 
 fn plural(count: u32, noun: &str) -> String {
-    let ending = match noun.ends_with('s') {
-        true => "es",
-        false => "s",
-    };
+    let ending = if noun.ends_with('s') { "es" } else { "s" };
     match count {
         1 => format!("1 {noun}"),
         _ => format!("{count} {noun}{ending}"),

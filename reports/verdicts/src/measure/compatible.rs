@@ -118,9 +118,10 @@ pub fn check_compatible(runs: &[&Run]) -> Result<(), String> {
 }
 
 fn different(one: &Run, other: &Run, what: &str, left: &str, right: &str) -> Result<(), String> {
-    match left == right {
-        true => Ok(()),
-        false => Err(format!("{} and {}: different {what}: {left}, {right}", one.dir.display(), other.dir.display())),
+    if left == right {
+        Ok(())
+    } else {
+        Err(format!("{} and {}: different {what}: {left}, {right}", one.dir.display(), other.dir.display()))
     }
 }
 

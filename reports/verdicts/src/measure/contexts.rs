@@ -85,9 +85,10 @@ const WITH_PRICE: &str = "ctxbench try SESSION --prices FILE";
 
 impl Evidence<'_> {
     pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> MeasureResult {
-        let policy = match as_baseline {
-            true => figure.against.as_deref().unwrap_or(arm),
-            false => figure.policy.as_deref().unwrap_or(arm),
+        let policy = if as_baseline {
+            figure.against.as_deref().unwrap_or(arm)
+        } else {
+            figure.policy.as_deref().unwrap_or(arm)
         };
         if !as_baseline && figure.policy.is_some() {
             // The arm has to hold what leaves the context.
@@ -136,10 +137,7 @@ fn reading(figure: &ContextFigure, policy: &str, costs: &[&ContextCost]) -> Resu
     let mut models: Vec<&str> = Vec::new();
     for cost in costs {
         let (of_session, paid) = figure.value(cost)?;
-        value = match figure.is_largest() {
-            true => f64::max(value, of_session),
-            false => value + of_session,
-        };
+        value = if figure.is_largest() { f64::max(value, of_session) } else { value + of_session };
         models.extend(paid.into_iter().filter(|model| !models.contains(model)).collect::<Vec<_>>());
     }
     let words = match figure.figure.as_str() {

@@ -98,10 +98,7 @@ impl ArmReading {
     /// This reading of `tried` things of which none did what the policy asks about; with `high` as its upper end if more than
     /// the share `within` may do so all the same.
     pub(super) fn unseen(self, tried: u64, within: Option<f64>, high: f64) -> Self {
-        match within.is_some_and(|share| stats::failure_bound(0, tried) > share) {
-            true => Self { high, ..self },
-            false => self,
-        }
+        if within.is_some_and(|share| stats::failure_bound(0, tried) > share) { Self { high, ..self } } else { self }
     }
 }
 
@@ -137,9 +134,10 @@ impl Evidence<'_> {
             };
             let was_missed = name == CRON_KILL && self.runs.iter().any(|run| run.kills(arm).next().is_some());
             let what = format!("fault {name} on {arm}");
-            return MeasureResult::Missing(match was_missed {
-                true => Gap::because(&what, "a run found no process to kill", command),
-                false => Gap::new(what, command),
+            return MeasureResult::Missing(if was_missed {
+                Gap::because(&what, "a run found no process to kill", command)
+            } else {
+                Gap::new(what, command)
             });
         }
         if figure == FaultFigure::RecoveryMs {
@@ -228,10 +226,7 @@ impl Evidence<'_> {
             let exact = ArmReading::exact(yearly, words, &source);
             return MeasureResult::Value(ArmReading { low: of_one * least, high: of_one * most, ..exact });
         }
-        let most = match count == total {
-            true => String::new(),
-            false => format!(", at most {count} in one of them"),
-        };
+        let most = if count == total { String::new() } else { format!(", at most {count} in one of them") };
         let seen = format!("{total} {what}{how}{most}");
         let exact = ArmReading::exact(count as f64, seen, &source);
         let is_of_kills = figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL);
@@ -304,10 +299,7 @@ impl Evidence<'_> {
             let is_view = promises.contains_key(KILLED_DAEMON) && !promises.contains_key(POWER_LOSS);
             is_view || planned.backend.file.is_some()
         });
-        match is_killed_by_runs {
-            true => format!("ctxbench run --backend {arm}"),
-            false => crash_points(arm),
-        }
+        if is_killed_by_runs { format!("ctxbench run --backend {arm}") } else { crash_points(arm) }
     }
 
     /// Why a run did not try a scenario on an arm that it does not fit, such as a killed daemon without one.
@@ -325,10 +317,7 @@ impl Evidence<'_> {
         let series = self.runs.iter();
         let series = series.flat_map(|run| run.crash_points(loss, arm));
         let own: u64 = series.map(|series| series.died_by_itself).sum();
-        let kills = match loss == KILLED_DAEMON {
-            true => self.cron_kills(arm),
-            false => Vec::new(),
-        };
+        let kills = if loss == KILLED_DAEMON { self.cron_kills(arm) } else { Vec::new() };
         for kill in kills.iter().filter(|kill| kill.killed && is_exposed(kill)) {
             points += 1;
             // The records of a store that did not come back are not kept.
@@ -338,9 +327,10 @@ impl Evidence<'_> {
             // Without a daemon none can be killed: a run has tried, or has found that the fault does not fit.
             let all = self.runs.iter().flat_map(|run| &run.run.crash_points);
             let mut own = all.filter(|points| (&*points.backend, &*points.loss) == (arm, loss));
-            let was_tried = match kills.is_empty() {
-                true => own.any(|points| points.status == Status::Unfit),
-                false => kills.iter().all(|kill| kill.lost == 0),
+            let was_tried = if kills.is_empty() {
+                own.any(|points| points.status == Status::Unfit)
+            } else {
+                kills.iter().all(|kill| kill.lost == 0)
             };
             if was_tried && loss == KILLED_DAEMON && self.has_no_daemon(arm) {
                 let words = "no daemon to kill".to_owned();
@@ -390,9 +380,10 @@ impl Evidence<'_> {
     /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it, nor the machine.
     fn origin_of_losses(&self, loss: &str, arm: &str) -> Provenance {
         let is_killed = self.methods(loss, arm).iter().all(|method| *method == CrashMethod::Kill);
-        match [POWER_LOSS, MACHINE_LOSS].contains(&loss) || !is_killed {
-            true => Provenance::Simulated,
-            false => Provenance::Measured,
+        if [POWER_LOSS, MACHINE_LOSS].contains(&loss) || !is_killed {
+            Provenance::Simulated
+        } else {
+            Provenance::Measured
         }
     }
 
@@ -486,10 +477,7 @@ impl Evidence<'_> {
             return missing(format!("no fault was injected on {arm}"), command);
         }
         places.dedup();
-        let place = match places.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", places.join(", ")),
-        };
+        let place = if places.is_empty() { String::new() } else { format!(" ({})", places.join(", ")) };
         let open = match unsettled {
             0 => String::new(),
             lines => format!("; {lines} lines on one host only, which the other one may still overwrite"),

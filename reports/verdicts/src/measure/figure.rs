@@ -15,10 +15,7 @@ fn difference(figure: &ArmReading, other: &ArmReading, is_fewer: bool) -> (f64, 
     let more = figure.value - other.value;
     let low = more - (figure.value - figure.low).hypot(other.high - other.value);
     let high = more + (figure.high - figure.value).hypot(other.value - other.low);
-    match is_fewer {
-        true => (-low, -high),
-        false => (low, high),
-    }
+    if is_fewer { (-low, -high) } else { (low, high) }
 }
 
 impl Evidence<'_> {
@@ -62,9 +59,10 @@ impl Evidence<'_> {
             return Ok(Figure::of(ArmReading { value, low, high, ..figure }, other.words));
         }
         // The ends that make the result smallest and largest.
-        let ends = match is_of_questions(measure) && matches!(scale, Scale::More | Scale::Fewer) {
-            true => difference(&figure, &other, scale == Scale::Fewer),
-            false => (combine(figure.low, other.high), combine(figure.high, other.low)),
+        let ends = if is_of_questions(measure) && matches!(scale, Scale::More | Scale::Fewer) {
+            difference(&figure, &other, scale == Scale::Fewer)
+        } else {
+            (combine(figure.low, other.high), combine(figure.high, other.low))
         };
         let (low, high) = match scale {
             Scale::Fewer | Scale::Saved => (ends.1, ends.0),

@@ -162,9 +162,10 @@ impl Evidence<'_> {
                 let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
                 let ends = interval_words(&figure, &from, &to);
                 let short = format!("{figure}{ends} in {}", number_of(found.seen as usize, "note"));
-                let which = match is_longest {
-                    true => format!("longest; {} take longer", most_unseen(found.seen, "notes")),
-                    false => "median".to_owned(),
+                let which = if is_longest {
+                    format!("longest; {} take longer", most_unseen(found.seen, "notes"))
+                } else {
+                    "median".to_owned()
                 };
                 let exact = ArmReading::exact(ns as f64 / 1e6, format!("{short} ({which})"), &source(workload));
                 ArmReading { low: low as f64 / 1e6, high: high as f64 / 1e6, short, ..exact }

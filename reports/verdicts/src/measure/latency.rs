@@ -81,10 +81,7 @@ impl<'a> Evidence<'a> {
         let wait_ms = share * every_s * 1000.0;
         let ends = |added_ms: f64| {
             let [figure, low, high] = [copy.value, copy.low, copy.high].map(|ms| time((added_ms + ms) * 1e6));
-            match copy.high.is_finite() {
-                true => format!("{figure}{}", interval_words(&figure, &low, &high)),
-                false => figure,
-            }
+            if copy.high.is_finite() { format!("{figure}{}", interval_words(&figure, &low, &high)) } else { figure }
         };
         let (sum, took) = (ends(wait_ms), ends(0.0));
         MeasureResult::Value(ArmReading {
@@ -155,15 +152,16 @@ impl<'a> Evidence<'a> {
             run.run.plan.compares(&latency.workload, &latency.state)
                 && arms.iter().all(|arm| run.passes(&latency.workload, arm).any(|pass| latency.is_timed_in(pass)))
         };
-        match self.runs.iter().any(is_tried) {
-            true => MeasureResult::Unknown(format!(
+        if self.runs.iter().any(is_tried) {
+            MeasureResult::Unknown(format!(
                 "measured, but no round of {} of {} ({}) was quiet on {}",
                 latency.metric,
                 latency.workload,
                 latency.state,
                 arms.join(" and ")
-            )),
-            false => run_gap(&latency.workload, arms, what),
+            ))
+        } else {
+            run_gap(&latency.workload, arms, what)
         }
     }
 
@@ -175,10 +173,7 @@ impl<'a> Evidence<'a> {
             let p99 = cell.p99_ns?;
             let words = format!("p99 {} of {} calls, {}", time(p99 as f64), cell.calls, cell.failed.words());
             let exact = ArmReading::exact(p99 as f64 / 1e6, words, &source(latency));
-            Some(match run.summary.health.is_busy {
-                true => ArmReading { low: 0.0, high: f64::INFINITY, ..exact },
-                false => exact,
-            })
+            Some(if run.summary.health.is_busy { ArmReading { low: 0.0, high: f64::INFINITY, ..exact } } else { exact })
         });
         if let Some(reading) = pooled(readings.collect()) {
             return MeasureResult::Value(reading);
@@ -310,10 +305,8 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
     let candidate = cell(run, latency, arm)?;
     let base = cell(run, latency, baseline)?;
     let itself = Interval { low: 1.0, high: 1.0 };
-    let (ratio, interval, withheld) = match arm == baseline {
-        true => (1.0, Some(itself), None),
-        false => ratio(&compared(run, latency, candidate, baseline)?),
-    };
+    let (ratio, interval, withheld) =
+        if arm == baseline { (1.0, Some(itself), None) } else { ratio(&compared(run, latency, candidate, baseline)?) };
     let (of_pass, calls_of_pass) = match latency.metric.as_str() {
         MAKESPAN => (1, workload.calls.values().sum::<u64>().max(1)),
         kind => (workload.calls.get(kind).copied().unwrap_or(1), 1),
@@ -443,14 +436,12 @@ fn most_precise(readings: Vec<(usize, ArmReading)>) -> Option<(usize, ArmReading
     let value = first.value;
     let reading = readings.fold(first, |all, (_, (epochs, other))| {
         let excludes = epochs > 0 && (other.low > value || other.high < value);
-        let other = match excludes || epochs == most {
-            true => other,
-            false => ArmReading { low: other.value, high: other.value, ..other },
+        let other = if excludes || epochs == most {
+            other
+        } else {
+            ArmReading { low: other.value, high: other.value, ..other }
         };
-        match other.low < all.low || other.high > all.high {
-            true => hull(all, other),
-            false => all,
-        }
+        if other.low < all.low || other.high > all.high { hull(all, other) } else { all }
     });
     Some((at, reading))
 }

@@ -91,10 +91,8 @@ impl FileMeasure {
         let fields = [("step", of_step, self.step.is_some()), ("operations", of_length, self.operations.is_some())];
         let mut wrong = fields.into_iter().filter(|(_, needs, has)| needs != has);
         let (field, needs, _) = wrong.next()?;
-        let message = match needs {
-            true => format!("this figure needs `{field}`"),
-            false => format!("this figure does not take `{field}`"),
-        };
+        let message =
+            if needs { format!("this figure needs `{field}`") } else { format!("this figure does not take `{field}`") };
         Some((field, message))
     }
 

@@ -257,18 +257,16 @@ impl Evidence<'_> {
 
 /// Tools or features that were not counted, and why; empty if all were.
 fn untestable_words(untestable: &[&str]) -> String {
-    match untestable.is_empty() {
-        true => String::new(),
-        false => format!("; not testable here, because it fails on direct, too: {}", untestable.join(", ")),
+    if untestable.is_empty() {
+        String::new()
+    } else {
+        format!("; not testable here, because it fails on direct, too: {}", untestable.join(", "))
     }
 }
 
 /// The provenance of properties that work. A test cannot destroy the machine that runs it.
 fn provenance_of(name: &str) -> Provenance {
-    match name == MACHINE_LOSS {
-        true => Provenance::Simulated,
-        false => Provenance::Measured,
-    }
+    if name == MACHINE_LOSS { Provenance::Simulated } else { Provenance::Measured }
 }
 
 /// What a property gives, in a sentence about a need.

@@ -110,10 +110,7 @@ impl ScoreMeasure {
     pub(super) fn most(&self) -> f64 {
         let mut counts = self.counts.iter();
         let is_once = |count: &String| OF_QUESTIONS.contains(&count.as_str()) || count == STALE_ANSWERS;
-        match self.per == Divisor::Question && counts.all(is_once) {
-            true => self.counts.len() as f64,
-            false => f64::INFINITY,
-        }
+        if self.per == Divisor::Question && counts.all(is_once) { self.counts.len() as f64 } else { f64::INFINITY }
     }
 
     /// Whether it counts wrong answers without an interval, so that a few questions without one show little.
@@ -144,10 +141,7 @@ fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
     let mut least = most / 2;
     while most - least > 1 {
         let middle = least.midpoint(most);
-        match decides(middle) {
-            true => most = middle,
-            false => least = middle,
-        }
+        if decides(middle) { most = middle } else { least = middle }
     }
     let size = 10_u64.pow(most.ilog10().saturating_sub(1));
     Some(most.div_ceil(size) * size)
@@ -173,9 +167,10 @@ fn is_of_kind(count: &str, kind: ScoreKind) -> bool {
 /// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
     let is_scheduled = |name: &String| [LAG, STALE_ANSWERS].contains(&name.as_str());
-    match counts.contains_key(COPIES) && names.iter().any(is_scheduled) {
-        true => Provenance::Simulated,
-        false => Provenance::Measured,
+    if counts.contains_key(COPIES) && names.iter().any(is_scheduled) {
+        Provenance::Simulated
+    } else {
+        Provenance::Measured
     }
 }
 
@@ -276,9 +271,10 @@ impl Evidence<'_> {
                 };
                 let words = format!("{figure} ({how})");
                 // Each pass asks the same questions, so that more passes are no larger sample.
-                let ends = match score.is_share() {
-                    true => share_interval(sum, of as u64, 1.0 - LEVEL),
-                    false => Interval { low: value, high: value },
+                let ends = if score.is_share() {
+                    share_interval(sum, of as u64, 1.0 - LEVEL)
+                } else {
+                    Interval { low: value, high: value }
                 };
                 readings.push(ArmReading {
                     low: ends.low,
@@ -291,9 +287,10 @@ impl Evidence<'_> {
         }
         // Exact where passes agree, but for a share of questions. An error in one pass is one, whatever the others say.
         let is_of_errors = score.counts.iter().any(|count| is_of_kind(count, ScoreKind::Wrong));
-        let reading = match is_of_errors && !as_baseline {
-            true => readings.into_iter().max_by(ArmReading::order),
-            false => pooled(readings),
+        let reading = if is_of_errors && !as_baseline {
+            readings.into_iter().max_by(ArmReading::order)
+        } else {
+            pooled(readings)
         };
         if let Some(what) = unspent {
             return MeasureResult::Unknown(format!("a pass of {workload} on {arm} answered questions with 0 {what}"));

@@ -83,10 +83,7 @@ fn of_one(unit: &str) -> String {
         word if word.ends_with("ies") => format!("{}y", &word[..word.len() - 3]),
         word => {
             let word = word.strip_suffix("es").filter(|word| word.ends_with("ss")).unwrap_or(word);
-            match word.ends_with("ss") {
-                true => word.to_owned(),
-                false => word.strip_suffix('s').unwrap_or(word).to_owned(),
-            }
+            if word.ends_with("ss") { word.to_owned() } else { word.strip_suffix('s').unwrap_or(word).to_owned() }
         }
     };
     format!("{one}{rest}")
@@ -99,10 +96,7 @@ pub fn digits(value: f64) -> String {
     }
     let places = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
     let text = format!("{value:.places$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -143,10 +143,8 @@ impl OpenFile {
 
     fn add_read(&mut self, at: u64, bytes: &[u8]) {
         let end = self.read.len() as u64;
-        let (part, from) = match at <= end {
-            true => (&mut self.read, at as usize),
-            false => (self.apart.entry(at).or_default(), 0),
-        };
+        let (part, from) =
+            if at <= end { (&mut self.read, at as usize) } else { (self.apart.entry(at).or_default(), 0) };
         let known = (part.len() - from).min(bytes.len());
         self.is_mixed |= part[from..from + known] != bytes[..known];
         part.extend(&bytes[known..]);
@@ -205,10 +203,7 @@ impl OpenFile {
             return if self.reads { FileUse::List } else { FileUse::Nothing };
         }
         let is_whole = !self.is_mixed && self.apart.is_empty() && self.end == Some(self.read.len() as u64);
-        let before = match self.was_empty {
-            true => Some(Vec::new()),
-            false => is_whole.then_some(self.read),
-        };
+        let before = if self.was_empty { Some(Vec::new()) } else { is_whole.then_some(self.read) };
         match &self.changes[..] {
             [] if self.was_empty => FileUse::Write(Vec::new()),
             [] if self.reads => FileUse::Read(before),
@@ -217,9 +212,10 @@ impl OpenFile {
             changes => match before {
                 Some(before) => {
                     let after = changed(&before, changes, left);
-                    match self.was_empty {
-                        true => after.map_or(FileUse::Edit(None), FileUse::Write),
-                        false => FileUse::Edit(after.map(|after| (before, after))),
+                    if self.was_empty {
+                        after.map_or(FileUse::Edit(None), FileUse::Write)
+                    } else {
+                        FileUse::Edit(after.map(|after| (before, after)))
                     }
                 }
                 None => match changes {

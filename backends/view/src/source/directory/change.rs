@@ -69,9 +69,10 @@ impl Files {
     fn place(&self, path: &Path) -> Result<Place> {
         let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
         let (root, below) = self.root_of(path)?;
-        match is_plain && below.file_name().is_some() {
-            true => place(&root, below, path),
-            false => Err(refused(Errno::INVAL, path, "it is not a path below the source")),
+        if is_plain && below.file_name().is_some() {
+            place(&root, below, path)
+        } else {
+            Err(refused(Errno::INVAL, path, "it is not a path below the source"))
         }
     }
 
@@ -86,10 +87,7 @@ impl Files {
             found = place(&root, target.strip_prefix(&root).map_err(|_| outside())?, path)?;
             stat = found.stat().map_err(failed(path))?;
         }
-        match is_regular(&stat) {
-            true => Ok((found, stat)),
-            false => Err(refused(Errno::INVAL, path, "it is not a regular file")),
-        }
+        if is_regular(&stat) { Ok((found, stat)) } else { Err(refused(Errno::INVAL, path, "it is not a regular file")) }
     }
 
     /// Carries out a change that a statement's rows describe; the first row whose directory exists counts. Returns the path
@@ -181,10 +179,7 @@ impl Files {
                 return Err(refused(Errno::NOSPC, path, "the file system took only a part of it"));
             }
         }
-        match sync {
-            true => fdatasync(&file).map_err(failed(path)),
-            false => Ok(()),
-        }
+        if sync { fdatasync(&file).map_err(failed(path)) } else { Ok(()) }
     }
 
     fn remove(&mut self, path: &Path) -> Result<()> {
@@ -257,10 +252,7 @@ impl FileRow {
         let content = self.content.as_deref();
         let content =
             content.ok_or_else(|| refused(Errno::INVAL, &self.path, "it has no content that can be changed so"))?;
-        match content.len() as u64 <= CONTENT_MAX {
-            true => Ok(content),
-            false => Err(too_long(&self.path)),
-        }
+        if content.len() as u64 <= CONTENT_MAX { Ok(content) } else { Err(too_long(&self.path)) }
     }
 }
 

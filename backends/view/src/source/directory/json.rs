@@ -85,26 +85,27 @@ mod tests {
     }
 
     proptest::proptest! {
-        #[test]
-        fn any_object_has_the_new_member_and_its_other_ones(
-            members in proptest::collection::btree_map(".{0,4}", ".{0,4}", 0..6),
-            key in ".{0,4}",
-            is_pretty: bool,
-        ) {
-            let text = match is_pretty {
-                true => serde_json::to_string_pretty(&members),
-                false => serde_json::to_string(&members),
-            };
-            let changed = put(&text.unwrap(), &key, "\"new\"").unwrap();
-            let changed: std::collections::BTreeMap<String, String> = serde_json::from_str(&changed).unwrap();
-            let mut expected = members;
-            expected.insert(key, "new".to_owned());
-            proptest::prop_assert_eq!(changed, expected);
-        }
+            #[test]
+            fn any_object_has_the_new_member_and_its_other_ones(
+                members in proptest::collection::btree_map(".{0,4}", ".{0,4}", 0..6),
+                key in ".{0,4}",
+                is_pretty: bool,
+            ) {
+                let text = if is_pretty {
+    serde_json::to_string_pretty(&members)
+    } else {
+    serde_json::to_string(&members)
+    };
+                let changed = put(&text.unwrap(), &key, "\"new\"").unwrap();
+                let changed: std::collections::BTreeMap<String, String> = serde_json::from_str(&changed).unwrap();
+                let mut expected = members;
+                expected.insert(key, "new".to_owned());
+                proptest::prop_assert_eq!(changed, expected);
+            }
 
-        #[test]
-        fn any_text_has_an_answer(text in "[\\[\\]{}\",:\\\\ a1é]{0,40}") {
-            let _ = put(&text, "a", "1");
+            #[test]
+            fn any_text_has_an_answer(text in "[\\[\\]{}\",:\\\\ a1é]{0,40}") {
+                let _ = put(&text, "a", "1");
+            }
         }
-    }
 }

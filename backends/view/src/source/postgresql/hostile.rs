@@ -209,9 +209,10 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
             "describes a statement by more than",
             Box::new(move |kind, body, stream| match kind {
                 b'P' => {
-                    let asked = match body.windows(7).any(|part| part == b"pg_enum") {
-                        true => 2,
-                        false => u32::from(is_about_types(body)),
+                    let asked = if body.windows(7).any(|part| part == b"pg_enum") {
+                        2
+                    } else {
+                        u32::from(is_about_types(body))
                     };
                     asks_enum.store(asked, Ordering::Relaxed);
                     None

@@ -294,10 +294,7 @@ impl Session {
             Ok::<_, tokio_postgres::Error>(())
         };
         let ran = ran.await;
-        let end = match ran.is_ok() && fewest > 0 {
-            true => "COMMIT",
-            false => "ROLLBACK",
-        };
+        let end = if ran.is_ok() && fewest > 0 { "COMMIT" } else { "ROLLBACK" };
         let ended = self.client.batch_execute(end).await;
         ran?;
         ended?;

@@ -173,9 +173,12 @@ impl Writer for Directory {
             SourceChange::State { task, state } => {
                 let path = format!("tasks/{task}.json");
                 let text = fs::read_to_string(self.0.join(&path))?;
-                let lines = text.lines().map(|line| match line.contains("\"state\"") {
-                    true => format!("  \"state\": \"{}\",\n", state.name()),
-                    false => format!("{line}\n"),
+                let lines = text.lines().map(|line| {
+                    if line.contains("\"state\"") {
+                        format!("  \"state\": \"{}\",\n", state.name())
+                    } else {
+                        format!("{line}\n")
+                    }
                 });
                 self.put(&path, &lines.collect::<String>())
             }

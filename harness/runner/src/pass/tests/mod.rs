@@ -85,10 +85,7 @@ impl PassInput {
                 has_bucket: false,
                 state: self.state,
                 slowed_percent: self.slowed_percent,
-                counting: match self.is_counted {
-                    true => CounterUse::Now,
-                    false => CounterUse::Never,
-                },
+                counting: if self.is_counted { CounterUse::Now } else { CounterUse::Never },
                 proves_state: true,
                 reads_back: self.reads_back,
                 call_timeout: self.timeout,

@@ -107,13 +107,12 @@ pub fn outage(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, se
     bed.perform(bed.root().join("made-meanwhile"), &Job::MakeDir)?;
     bed.perform(bed.root(), &Job::RemoveSeries(old))?;
     bed.write(10)?;
-    let before = match measures_memory(cause) {
-        true => {
-            let before = watch_memory(bed);
-            bed.perform(bed.root(), &Job::WriteSeries(bulk.clone()))?;
-            before
-        }
-        false => None,
+    let before = if measures_memory(cause) {
+        let before = watch_memory(bed);
+        bed.perform(bed.root(), &Job::WriteSeries(bulk.clone()))?;
+        before
+    } else {
+        None
     };
     if bed.succeeds(bed.root(), &Job::Sync)? {
         bed.breach("ctxbench s3 sync returned success while nothing got through");

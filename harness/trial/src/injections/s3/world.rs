@@ -226,10 +226,7 @@ impl BucketWorld {
         if others > 0 {
             bed.breach(format!("{others} requests on objects of the log were neither GET nor PUT"));
         }
-        match created.is_empty() {
-            true => infra("the mount has created no object"),
-            false => Ok(()),
-        }
+        if created.is_empty() { infra("the mount has created no object") } else { Ok(()) }
     }
 
     // ── The other host ─────────────────────────────────────────────────────────────────────────
@@ -287,9 +284,10 @@ impl BucketWorld {
             if !entry.file_name().to_string_lossy().starts_with(CACHE) {
                 continue;
             }
-            match entry.file_type()?.is_dir() {
-                true => std::fs::remove_dir_all(entry.path())?,
-                false => std::fs::remove_file(entry.path())?,
+            if entry.file_type()?.is_dir() {
+                std::fs::remove_dir_all(entry.path())?
+            } else {
+                std::fs::remove_file(entry.path())?
             }
         }
         let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.config));

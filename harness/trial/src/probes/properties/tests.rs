@@ -119,10 +119,7 @@ impl Workspace for LyingWorkspace {
         let (kept, live) = (self.dir.join("versions"), self.root.join("versions"));
         if let Ok(bytes) = fs::read(live) {
             fs::create_dir_all(&kept)?;
-            let number = match self.backend.one_version {
-                true => 0,
-                false => fs::read_dir(&kept)?.count(),
-            };
+            let number = if self.backend.one_version { 0 } else { fs::read_dir(&kept)?.count() };
             fs::write(kept.join(number.to_string()), bytes)?;
         }
         Ok(())
@@ -138,10 +135,13 @@ impl Workspace for LyingWorkspace {
         };
         Ok(Some(match call {
             PropertyCall::Snapshot { at } => copy(&self.root, at)?,
-            PropertyCall::ReadSnapshot { snapshot, file } => match self.backend.live_snapshot {
-                true => fs::read_to_string(self.root.join(file))?,
-                false => fs::read_to_string(Path::new(snapshot).join(file))?,
-            },
+            PropertyCall::ReadSnapshot { snapshot, file } => {
+                if self.backend.live_snapshot {
+                    fs::read_to_string(self.root.join(file))?
+                } else {
+                    fs::read_to_string(Path::new(snapshot).join(file))?
+                }
+            }
             PropertyCall::Diff { .. } if self.backend.whole_diff => "diff-changed\ndiff-unchanged\n".to_owned(),
             PropertyCall::Diff { snapshot } => {
                 let mut diff = Command::new("diff");
@@ -155,9 +155,10 @@ impl Workspace for LyingWorkspace {
             PropertyCall::ReadVersion { version, .. } => fs::read_to_string(self.dir.join("versions").join(version))?,
             PropertyCall::Fork { from, to } => {
                 let (from, to) = (self.root.join(from), self.root.join(to));
-                match self.backend.linked_fork {
-                    true => std::os::unix::fs::symlink(from, to).map(|()| String::new())?,
-                    false => copy(&from, &to)?,
+                if self.backend.linked_fork {
+                    std::os::unix::fs::symlink(from, to).map(|()| String::new())?
+                } else {
+                    copy(&from, &to)?
                 }
             }
         }))

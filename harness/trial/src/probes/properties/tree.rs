@@ -47,10 +47,7 @@ impl Tree {
 
     /// What was left out of the comparison, for a detail.
     pub(super) fn remark(&self) -> &'static str {
-        match self.has_no_attribute {
-            true => " (without an extended attribute, which it does not hold)",
-            false => "",
-        }
+        if self.has_no_attribute { " (without an extended attribute, which it does not hold)" } else { "" }
     }
 
     /// Where another tree differs, in words.

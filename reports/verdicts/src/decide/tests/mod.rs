@@ -143,15 +143,11 @@ fn the_named_flip_really_flips() {
             let row = rows.iter_mut().find(|row| row.title == flip.row).unwrap();
             let effect = row.effect.unwrap();
             let shift = flip.to - flip.from;
-            match flip.is_bound {
-                true => row.bound.value = flip.to,
-                false => {
-                    row.effect = Some(RowEffect {
-                        value: effect.value + shift,
-                        low: effect.low + shift,
-                        high: effect.high + shift,
-                    });
-                }
+            if flip.is_bound {
+                row.bound.value = flip.to
+            } else {
+                row.effect =
+                    Some(RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift });
             }
             // A shifted interval may end beside the bound by a rounding error.
             let nudged = |by: f64| {
