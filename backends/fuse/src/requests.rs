@@ -26,6 +26,10 @@ macro_rules! contained {
     };
 }
 
+/// How many reads ahead and writes of dirty pages the kernel sends at once to a store with slow reads. With more, a large
+/// writeback would delay the calls that come after it.
+const AT_ONCE_SLOW: u16 = 128;
+
 impl Filesystem for FrontEnd {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is optional: an older kernel may lack it, and the mount works without it.
@@ -47,6 +51,10 @@ impl Filesystem for FrontEnd {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "this kernel's FUSE does not support it");
             }
+        }
+        if self.store().has_slow_reads() {
+            // Only 0 is refused.
+            let _ = config.set_max_background(AT_ONCE_SLOW);
         }
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         if self.policy.no_open && !config.capabilities().contains(no_open) {

@@ -446,6 +446,10 @@ impl Store for S3Store {
         }
     }
 
+    fn has_slow_reads(&self) -> bool {
+        true
+    }
+
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
         self.inner.kernel.attach(kernel, Arc::clone(&self.inner.store));
     }

@@ -126,6 +126,7 @@ impl Store for S3Memory {
         fn wants_close(&self) -> bool;
         fn close(&self, handle: u64, ino: Ino) -> Result<()>;
         fn is_slow(&self, ino: Ino, call: SlowCall) -> bool;
+        fn has_slow_reads(&self) -> bool;
         fn attach(&self, kernel: Arc<dyn KernelCache>);
         fn discard_new(&self);
         fn statfs(&self) -> Result<StatFs>;

@@ -481,6 +481,12 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether reads of cached files may be [slow](SlowCall::Read). The kernel then sends more of its own requests at once: dirty pages
+    /// otherwise wait until as many slow reads are answered.
+    fn has_slow_reads(&self) -> bool {
+        false
+    }
+
     /// Whether the kernel asks for attributes with each listing. A view says no: it would compute those of each row.
     fn lists_attributes(&self) -> bool {
         true

@@ -209,6 +209,10 @@ impl Store for GenerateStore {
         }
     }
 
+    fn has_slow_reads(&self) -> bool {
+        true
+    }
+
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
         // Called once.
         let _ = self.shared.kernel.set(Kernel(kernel));

@@ -161,6 +161,10 @@ impl Store for HistoryStore {
         }
     }
 
+    fn has_slow_reads(&self) -> bool {
+        true
+    }
+
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let mut counters = self.shared.asker.counters();
         counters.insert("log-operations", self.length());
