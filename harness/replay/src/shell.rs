@@ -24,7 +24,7 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
         }
         TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
             let mut files = Vec::new();
-            if is_recursive {
+            if *is_recursive {
                 below(root, place, &mut files)?
             } else {
                 files = expanded(root, "grep", std::slice::from_ref(place))?

@@ -17,12 +17,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
 use workloads::script::FileOp;
 
-use crate::interrupt::Interrupt;
 use crate::pass::{CounterUse, Driver, Expectations, ExpectationsCache, Pass, PassResult, Workspaces, driver, failure};
 use crate::quiet::Gauge;
-use crate::supervise::Watchdog;
 use crate::system;
 use record::{PendingPass, Totals};
+use trial::interrupt::Interrupt;
+use trial::watchdog::Watchdog;
 
 /// Time limit for opening, filling, syncing or closing a workspace.
 const SETUP_LIMIT: Duration = Duration::from_secs(120);

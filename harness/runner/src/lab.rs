@@ -17,7 +17,7 @@ use crate::plan::LiveArm;
 use crate::quiet::{Gauge, Ticks};
 use crate::schedule::{PlannedCell, orders};
 use crate::scratch::{EpochScratch, ScratchDisk};
-use crate::supervise::{AbandonReason, supervise};
+use trial::watchdog::{AbandonReason, supervise};
 
 /// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);

@@ -1,7 +1,5 @@
 //! Runs a plan: places the arms, starts each cell in a fresh scratch, times its passes, and records what came out.
 
-use trial::{interrupt, watchdog as supervise};
-
 mod cache_state;
 pub mod cell;
 mod clock;

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use stats::MIN_EPOCHS;
 
 use crate::cell::Line;
-use crate::interrupt::Interrupt;
 use crate::lab::{CellResult, Lab};
 use crate::schedule::{PlannedCell, all_cells, in_order, next_section, shortened, slice};
+use trial::interrupt::Interrupt;
 
 /// How a run ended.
 #[derive(Debug)]

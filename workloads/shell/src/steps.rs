@@ -204,7 +204,7 @@ impl LineEdit {
         for edit in all {
             match edit {
                 Self::Substitute { lines, old, new, all } if lines.has(number, &line, is_last) => {
-                    line = if all { line.replace(old, new) } else { line.replacen(old, new, 1) };
+                    line = if *all { line.replace(old, new) } else { line.replacen(old, new, 1) };
                 }
                 Self::Delete(lines) if lines.has(number, &line, is_last) => return [before, behind].concat(),
                 Self::Add { lines, text, place } if lines.has(number, &line, is_last) => match place {

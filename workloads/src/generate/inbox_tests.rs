@@ -56,7 +56,7 @@ impl Console for Shell {
             }
             TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
                 let below = format!("{place}/");
-                let files: Vec<_> = if is_recursive {
+                let files: Vec<_> = if *is_recursive {
                     let files = self.files.iter();
                     files.filter(|(path, _)| path.starts_with(&below)).collect()
                 } else {

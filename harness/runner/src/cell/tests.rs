@@ -10,8 +10,8 @@ use rundir::ExactCounts;
 use workloads::script::{CallKind, Host, Script};
 
 use super::*;
-use crate::supervise::supervise;
 use crate::testing::{BrokenBackend, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write};
+use trial::watchdog::supervise;
 
 /// A script that reads one file and replaces the other.
 fn a_write() -> Script {

@@ -10,9 +10,9 @@ use workloads::definition::CacheState;
 use workloads::script::FileOp;
 
 use super::{CellRun, KEPT_BYTES, MountedArm, SETTLING, SETUP_LIMIT, SubtreeState, pass_bytes};
-use crate::interrupt::Interrupt;
 use crate::pass::{self, Steps, Workspaces, start_model};
-use crate::supervise::Watchdog;
+use trial::interrupt::Interrupt;
+use trial::watchdog::Watchdog;
 
 /// The name of an arm's subtree number `number`. All have one length, as arms may be at different numbers in a round.
 pub fn subtree_name(number: u32) -> String {

@@ -24,9 +24,9 @@ use super::expectations::{Expectations, expected_bytes};
 use super::workspaces::Workspaces;
 use crate::cache_state;
 use crate::clock::Clock;
-use crate::interrupt::Interrupt;
-use crate::supervise::Watchdog;
 use crate::system::{self, Io};
+use trial::interrupt::Interrupt;
+use trial::watchdog::Watchdog;
 
 /// How long opening files and starting client processes may take.
 pub(super) const PREPARE_LIMIT: Duration = Duration::from_secs(60);

@@ -19,7 +19,7 @@ use super::driver::{Driver, Rules};
 use super::files::{self, PathCalls};
 use super::workspaces::Workspaces;
 use crate::clock::Clock;
-use crate::supervise::Watchdog;
+use trial::watchdog::Watchdog;
 
 /// Pause between reads while one host waits for another host's write.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -23,7 +23,6 @@ use replay::ResultBuffer;
 use workloads::script::Script;
 
 use crate::clock::Clock;
-use crate::supervise::Watchdog;
 pub use calls::{CounterUse, Pass, PassResult, counters};
 use calls::{Replay, Results};
 use clients::ClientDriver;
@@ -37,6 +36,7 @@ use tasks::TaskDriver;
 pub use tasks::{missing_programs, unsupported as unsupported_in_tasks};
 use timed_reader::ReaderDriver;
 use tools::ToolDriver;
+use trial::watchdog::Watchdog;
 pub use workspaces::{Steps, Workspaces, failure};
 
 /// The driver of a workload on a backend.

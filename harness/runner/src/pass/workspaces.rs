@@ -14,7 +14,7 @@ use workloads::model::{ExpectedResult, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
 use workloads::script::{Bytes, FileOp, Host, Script};
 
-use crate::supervise::Watchdog;
+use trial::watchdog::Watchdog;
 
 /// The mount of an arm, a second one if the script needs two hosts, and the subtree in which a pass works.
 pub struct Workspaces {

@@ -36,7 +36,6 @@ use crate::reporting::ReportInputs;
 use crate::results_bucket::{ResultsAddress, ResultsBucket};
 use crate::signals::end_process_at_signals;
 use runner::cell::RunSetup;
-use runner::interrupt::Interrupt;
 use runner::lab::Machine;
 use runner::pass::missing_programs;
 use runner::plan::LiveArm;

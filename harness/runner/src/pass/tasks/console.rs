@@ -11,8 +11,8 @@ use workloads::tasks::scripts::{Console, call_text, shell_text};
 
 use super::super::calls::{Pass, lengthened};
 use crate::clock::Clock;
-use crate::supervise::Watchdog;
 use crate::system;
+use trial::watchdog::Watchdog;
 
 /// The calls of one task.
 #[derive(Debug, Default)]

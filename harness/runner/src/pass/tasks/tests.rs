@@ -11,10 +11,10 @@ use workloads::catalogue;
 use workloads::definition::CacheState;
 
 use super::*;
-use crate::interrupt::Interrupt;
 use crate::pass::{CounterUse, Expectations, Pass};
-use crate::supervise::supervise;
 use crate::testing::workspace_config;
+use trial::interrupt::Interrupt;
+use trial::watchdog::supervise;
 
 fn tasks(workload: &str) -> Tasks {
     let script = catalogue::workload(workload).unwrap().script;

@@ -19,11 +19,11 @@ use workloads::script::{CallKind, FileOp};
 
 use super::*;
 use crate::clock::ScriptedClock;
-use crate::interrupt::Interrupt;
-use crate::supervise::supervise;
 use crate::testing::{
     BrokenBackend, add_line, append, bytes, direct, list, path, rename, two_files, two_reads, workspace_config, write,
 };
+use trial::interrupt::Interrupt;
+use trial::watchdog::supervise;
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
 struct PassInput {
