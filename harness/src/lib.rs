@@ -33,7 +33,6 @@ mod progress_line;
 mod reporting;
 mod results_bucket;
 mod session_contexts;
-mod session_copies;
 mod session_files;
 mod sessions;
 mod shell_word;

@@ -34,11 +34,11 @@ use crate::evidence::PriceList;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::session_contexts::recorded_contexts;
-use crate::session_copies::{AddedSession, KnownCalls};
 use crate::session_files::{AgentHome, ENDS as FILE_ENDS, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
 use crate::shell_word::shell_word;
 use runner::plan::BASELINE;
+use session_traces::copies::{AddedSession, KnownCalls};
 use trial::interrupt::Interrupt;
 
 /// The backends that sessions are replayed on.

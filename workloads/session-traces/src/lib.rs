@@ -3,6 +3,7 @@
 //! be published.
 
 mod alignment;
+pub mod copies;
 pub mod coverage;
 mod disguise;
 mod evidence;

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use session_traces::{ImportedSession, RecordedEvent};
+use crate::{ImportedSession, RecordedEvent};
 use workloads::trace::TokenUsage;
 
 /// A hash of a record, or of all records so far.
