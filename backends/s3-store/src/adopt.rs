@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use fuse::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
 use s3::merge::MergeResult;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
-use sqlite::tables::{Db, content, names, nodes, xattrs};
+use sqlite::tables::{Db, content, names, nodes, note_copied, xattrs};
 use sqlite::{HEAD, SqliteStore};
 
 use crate::tables::{self, Placeholders};
@@ -297,6 +297,9 @@ impl Adoption<'_> {
         let mut attr = nodes::get_file(self.db, ino)?;
         let (old_size, old_tail) = (attr.size, content::tail_length(attr.size));
         content::truncate(self.db, &mut attr, to.size)?;
+        if to.chunks.iter().all(|chunk| chunk.place != Place::Local) {
+            note_copied(self.db, [ino])?;
+        }
         nodes::update(self.db, &attr)?;
         let is_made = self.made.contains(&ino);
         let mut is_placeholder = false;

@@ -7,7 +7,7 @@
 use fuse::store::{Attr, Ino, Kind, Result};
 use s3::tree::{CHUNK, Chunk, Content, Hash, Node, Place};
 use sqlite::HEAD;
-use sqlite::tables::{Db, UnsealedFile, content, nodes};
+use sqlite::tables::{Db, UnsealedFile, content, is_copied, nodes};
 
 use crate::tables::{self, LostEnd};
 
@@ -170,5 +170,6 @@ fn mending(db: &Db, attr: &Attr, lost: &LostEnd, base: &Content) -> Result<Repai
         }
     }
     // The bucket may have the file as it was before it was truncated.
+    let is_cut = is_cut && !is_copied(db, attr.ino)?;
     Ok(if is_cut && !missing.is_empty() { Repair::Refuse } else { Repair::Fetch(missing, end) })
 }

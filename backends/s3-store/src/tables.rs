@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use sqlite::tables::nodes::{signed, unsigned};
-use sqlite::tables::{Db, content};
+use sqlite::tables::{Db, content, note_copied};
 
 /// The version of the tables in `schema.sql`.
 pub(super) const TABLES_VERSION: &str = "12";
@@ -299,6 +299,10 @@ pub(super) fn pending(db: &Db) -> Result<u64> {
 
 /// Clears journal entries up to a batch, unless they were journalled again since.
 pub(super) fn clear_journal(db: &Db, batch: u64) -> Result<()> {
+    db.write_rows()?;
+    let mut committed = db.statement("SELECT ino FROM s3_dirty_inode WHERE batch <= ?1")?;
+    let inos = committed.query_map([signed(batch)], |row| row.get(0).map(unsigned))?;
+    note_copied(db, inos.collect::<rusqlite::Result<Vec<Ino>>>()?)?;
     db.execute("DELETE FROM s3_dirty_inode WHERE batch <= ?1", [signed(batch)])?;
     db.execute("DELETE FROM s3_dirty_name WHERE batch <= ?1", [signed(batch)])?;
     Ok(())

@@ -41,8 +41,8 @@ CREATE TABLE chunk (
 
 -- Checksums of tails. They count while the owner of the tail's file may execute it: a mount clears that bit before it
 -- changes the tail, and sets it when the checksums are here again. `length` is the tail's in bytes. The other columns always
--- count. `synced`: a sync has made so many bytes of the tail durable, and no truncation has cut them off since. `is_cut`: the
--- file was truncated since its tail had checksums here.
+-- count. `synced`: a sync has made so many bytes of the tail durable, and no truncation has cut them off since. `is_cut`: 1 if the
+-- file was truncated since its tail had checksums here, 2 if the bucket of a cache has it as it was after that, else 0.
 CREATE TABLE tail (
   ino    INTEGER PRIMARY KEY,
   length INTEGER NOT NULL,

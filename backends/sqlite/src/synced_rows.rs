@@ -20,6 +20,20 @@ pub(super) fn cut(db: &Db, ino: Ino, length: u64) -> Result<()> {
     Ok(())
 }
 
+/// Notes that another place has these files as they were after their last truncation.
+pub fn note_copied(db: &Db, inos: impl IntoIterator<Item = Ino>) -> Result<()> {
+    for ino in inos {
+        db.execute("UPDATE tail SET is_cut = 2 WHERE ino = ?1 AND is_cut = 1", [signed(ino)])?;
+    }
+    Ok(())
+}
+
+/// Whether [`note_copied`] was the last to note anything of a truncated file.
+pub fn is_copied(db: &Db, ino: Ino) -> Result<bool> {
+    let is_copied = db.row("SELECT is_cut = 2 FROM tail WHERE ino = ?1", [signed(ino)], |row| row.get(0))?;
+    Ok(is_copied.unwrap_or_default())
+}
+
 /// Notes how much of tails is synced.
 pub(super) fn set(db: &Db, lengths: &[(Ino, u64)]) -> Result<()> {
     for (ino, length) in lengths {

@@ -14,6 +14,8 @@ pub mod content {
     };
 }
 
+pub use crate::synced_rows::{is_copied, note_copied};
+
 /// Calls of [`Store`](fuse::store::Store) on a connection that the caller has locked.
 pub mod held {
     pub use crate::held::{append, fallocate, read, seek, write};
