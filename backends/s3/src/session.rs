@@ -118,7 +118,7 @@ fn not_readable_yet(number: u64) -> SessionError {
 impl<O: Objects, R: Replica> Session<'_, O, R> {
     /// Begins: checks that the log is the one that the working copy knows, or creates a new log, or takes the newest
     /// checkpoint of one that the working copy does not know yet; then follows it to its end. Creates the first commit
-    /// again, to learn whether the server refuses that; one that does not is [`Broken::Unconditional`], but the log is
+    /// again, to learn whether the server refuses that; one that does not is [`BrokenLog::Unconditional`], but the log is
     /// followed all the same.
     pub async fn join(&mut self) -> Result<u64> {
         let objects = self.objects;
