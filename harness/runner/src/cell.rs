@@ -13,7 +13,7 @@ use arms::services::Services;
 use fuse::cpu;
 use replay::ResultBuffer;
 use rundir::{CellEpoch, DaemonCounters, Limits, Load, Outcome, Sample};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use workloads::definition::{CacheState, Workload};
 use workloads::script::FileOp;
 
@@ -499,11 +499,9 @@ fn set_strides(arms: &mut [MountedArm<'_>], passes: &[PendingPass]) {
 }
 
 /// Sends a signal to processes. Errors are ignored: the next call that needs an ended process reports it.
-pub fn signal_all(processes: impl IntoIterator<Item = u32>, signal: Signal) {
-    for pid in processes {
-        if let Some(pid) = Pid::from_raw(pid as i32) {
-            let _ = kill_process(pid, signal);
-        }
+pub fn signal_all(pids: impl IntoIterator<Item = u32>, signal: Signal) {
+    for pid in pids {
+        let _ = processes::send(pid, signal);
     }
 }
 

@@ -75,5 +75,4 @@ pub use output::{WriteError, abandon_files, put, put_output, put_output_by};
 pub use report::Report;
 pub use submission::{bencher, github_action_benchmark, submission};
 
-pub use figures::conformance::CONFORMANCE;
 pub use figures::text::{columns, count, number_of, paragraph, percent, ratio, table, time};
