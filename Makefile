@@ -42,7 +42,7 @@ check: setup ## Format, lints, docs and licences, warnings as errors
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-	@cargo test --locked --quiet -p harness --test repository
+	@cargo test --workspace --locked --quiet --test repository
 	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny check; \
 	else echo 'check: advisories were not asked: cargo-deny is not installed (cargo install cargo-deny)'; fi
 

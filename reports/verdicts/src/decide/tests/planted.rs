@@ -273,7 +273,7 @@ fn sign(verdict: Option<PolicyVerdict>) -> char {
 }
 
 /// The policies in the order of the columns of [`EXPECTED`].
-const POLICIES: [&str; 7] =
+const PLANTED: [&str; 7] =
     ["cron-controller", "inbox", "coding-agent", "agent-memory", "roaming-agents", "long-context", "exploration"];
 
 /// The verdict of each policy after each planting: `+` adopt, `-` archive, `?` not decided, ` ` no such candidate.
@@ -330,10 +330,10 @@ fn each_planting_leads_to_the_verdict_that_it_deserves() {
     assert_eq!(names, expected);
     let cases = cases();
     let policies: Vec<&str> = cases.iter().map(|case| case.0).collect();
-    assert_eq!(policies, POLICIES);
+    assert_eq!(policies, PLANTED);
     let mut wrong = String::new();
     for (planting, (name, verdicts)) in PLANTINGS.iter().zip(EXPECTED) {
-        assert_eq!(verdicts.chars().count(), POLICIES.len(), "{name}");
+        assert_eq!(verdicts.chars().count(), PLANTED.len(), "{name}");
         for ((policy, candidate, make, _), expected) in cases.iter().zip(verdicts.chars()) {
             let found = sign(planted(policy, candidate, *make, planting));
             if found != expected {
