@@ -307,7 +307,7 @@ fn a_benefit_below_its_bound_is_called_small_and_none_is_called_none() {
     second_arm(&mut run, "other");
     testing::scale(&mut run, "sqlite", 0.4);
     let answer = overview(&run).uses.remove(0);
-    assert_eq!(answer.reason, "The closest candidate (sqlite) shows a smaller benefit than needed.");
+    assert_eq!(answer.reason, "The closest candidate (sqlite) shows too small a benefit.");
     assert_eq!((answer.without_benefit.as_slice(), answer.small_benefit.len()), (["other".to_owned()].as_slice(), 0));
     let said = answer.sentences().join(" ");
     // The bound of a benefit is no limit.
@@ -316,7 +316,7 @@ fn a_benefit_below_its_bound_is_called_small_and_none_is_called_none() {
     testing::scale(&mut run, "other", 0.4);
     let answer = overview(&run).uses.remove(0);
     let said = answer.sentences().join(" ");
-    assert!(said.contains("other shows a smaller benefit than needed."), "{said}");
+    assert!(said.contains("other shows too small a benefit."), "{said}");
 }
 
 #[test]

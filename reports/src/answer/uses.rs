@@ -103,7 +103,7 @@ pub struct UseAnswer {
     pub(super) failed_gates: Vec<(String, String)>,
     /// Those of the others that pass the gates and show no benefit, where the baseline is kept.
     pub without_benefit: Vec<String>,
-    /// Those of the others that pass the gates and show a smaller benefit than needed, where the baseline is kept.
+    /// Those of the others that pass the gates and show too small a benefit, where the baseline is kept.
     pub small_benefit: Vec<String>,
     /// Candidates of the use without a verdict, beside `candidate`.
     pub undecided: Vec<String>,
@@ -243,7 +243,7 @@ fn is_worse(row: &Row) -> bool {
 }
 
 /// A benefit that is there, and does not reach its bound.
-pub(super) const SMALL_BENEFIT: &str = "a smaller benefit than needed";
+pub(super) const SMALL_BENEFIT: &str = "too small a benefit";
 
 /// Whether a candidate is surely better than the baseline in a benefit whose bound it does not reach.
 fn has_small_benefit(decision: &Decision) -> bool {
