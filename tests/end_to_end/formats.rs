@@ -54,6 +54,18 @@ fn commands_print_json_by_their_schema() {
 }
 
 #[test]
+fn memory_commands_print_json_by_their_schema() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("avm");
+    let mount = Mount::new("agent-memory", &dir, &["--agent-id", "akashi"]);
+    let kept = printed("remember", "remember --title rsi_rule", &[&dir, Path::new("RSI above 70: exit")]);
+    assert_eq!(kept, json!({"path": "memory/private/akashi/rsi_rule.md"}));
+    let found = printed("recall", "recall", &[&dir, Path::new("when to exit")]);
+    assert!(found["answer"].as_str().unwrap().ends_with("RSI above 70: exit\n"), "{found}");
+    mount.end();
+}
+
+#[test]
 fn commands_on_a_bucket_print_json_by_their_schema() {
     let Some(scratch) = mountable() else { return };
     let shared = scratch.dir("shared");

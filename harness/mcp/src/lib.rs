@@ -18,6 +18,7 @@ use backends::state::StateFiles;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
+pub use memory::REMEMBERED;
 pub use server::PreparedServer;
 pub use sql::SqlWorkers;
 pub use sql_worker::run_statements;

@@ -149,6 +149,9 @@ impl Location {
     }
 }
 
+/// How the answer of `remember` begins; the note's path follows.
+pub const REMEMBERED: &str = "Remembered in ";
+
 /// A namespace is the name of one directory.
 fn check_namespace(namespace: &str) -> Result<(), String> {
     let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
@@ -240,7 +243,7 @@ impl MemoryTools {
             };
             match self.tree.write(&path, note.as_bytes(), true) {
                 Err(Errno::EXIST) => {}
-                result => return written(&path, result, format!("Remembered in {path}")),
+                result => return written(&path, result, format!("{REMEMBERED}{path}")),
             }
         }
         Err(format!("remember: {folder} already has 9,999 notes called {stem}; give another title"))

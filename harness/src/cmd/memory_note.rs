@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use mcp::call_memory;
+use super::format::ScreenFormat;
+use mcp::{REMEMBERED, call_memory};
 
 /// Store a note in a mounted agent-memory.
 ///
@@ -38,6 +39,9 @@ pub struct Remember {
     /// Share the note with other agents: write it into memory/shared/NAME/, which is made if it is missing.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
+    /// How to print the path of the note. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
 /// Print the notes of a mounted agent-memory that are most useful for a question.
@@ -56,6 +60,9 @@ pub struct Recall {
     /// `balanced`, `recency` or `importance`.
     #[arg(long, default_value = "balanced")]
     strategy: String,
+    /// How to print the notes. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
 impl Remember {
@@ -70,7 +77,9 @@ impl Remember {
         for (name, value) in optional {
             given.extend(value.map(|value| (name.to_owned(), value)));
         }
-        println!("{}", call_memory(&self.dir, "remember", given)?);
+        let answer = call_memory(&self.dir, "remember", given)?;
+        let path = answer.strip_prefix(REMEMBERED).unwrap_or(&answer);
+        self.format.print(|| format!("{answer}\n"), &json!({ "path": path }))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -82,7 +91,8 @@ impl Recall {
             ("max_tokens".to_owned(), json!(self.max_tokens)),
             ("strategy".to_owned(), json!(self.strategy)),
         ]);
-        println!("{}", call_memory(&self.dir, "recall", given)?);
+        let answer = call_memory(&self.dir, "recall", given)?;
+        self.format.print(|| format!("{answer}\n"), &json!({ "answer": answer }))?;
         Ok(ExitCode::SUCCESS)
     }
 }
