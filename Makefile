@@ -101,10 +101,12 @@ hosts: build ## Measure delays and lost updates of two hosts on one memory; ours
 programs: build ## Measure the programs that agents' shells run: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
 
-growth: build ## Measure how times grow with the number of files and of agents, and fit curves (an hour, half of it for a million files where 20 GB are free)
+growth: build ## Measure how times grow with the number of files, agents and hosts, and with the size of a database, and fit curves (under two hours; a million files need 20 GB of disk, databases 40 GB)
 	@$(CTXBENCH) run --suite growth $(ARGS)
 	@if [ "$$(df --output=avail -k . | tail -n 1)" -gt 20000000 ]; then $(CTXBENCH) run --suite million-files $(ARGS); \
 	else echo 'growth: the suite million-files was left out: it needs 20 GB of disk'; fi
+	@if [ "$$(df --output=avail -k . | tail -n 1)" -gt 45000000 ]; then $(CTXBENCH) run --suite database $(ARGS); \
+	else echo 'growth: the suite database was left out: it needs 40 GB of disk'; fi
 
 scale: build ## Write the report of a run of a million calls, in at most 5 s and 500 MB
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture

@@ -1,4 +1,4 @@
-//! Runs with two hosts on the same files: note handover, concurrent writers, sync.
+//! Runs with several hosts on the same files: note handover, concurrent writers, sync.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,9 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     let Some(scratch) = mountable() else { return };
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 300\nseed = 1\n";
     let dirty = "[syncing]\nfiles = 10\nbytes = 1024\ntimes = 1\nseed = 1\n";
-    let files = [workload(&scratch, "notes", notes), workload(&scratch, "dirty", dirty)];
+    let three = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 300\nhosts = 3\nseed = 1\n";
+    let files =
+        [("notes", notes), ("dirty", dirty), ("notes-3", three)].map(|(name, table)| workload(&scratch, name, table));
     let workloads: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let arms = ["sqlite", "s3-embedded", "s3-close-embedded"];
     let (out, output) = play(&scratch, &workloads, &arms, "20");
@@ -65,6 +67,8 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     let delay = |arm: &str| {
         let calls = &sample(&samples, arm, "notes")["calls"]["handoff"];
         assert_eq!(calls["count"], 2, "{arm}");
+        let of_three = &sample(&samples, arm, "notes-3")["calls"]["handoff"];
+        assert_eq!(of_three["count"], 2, "{arm}");
         calls["p50_ns"].as_u64().unwrap()
     };
     // By default a host polls every second.

@@ -118,6 +118,36 @@ fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
 }
 
 #[test]
+fn cold_cells_of_four_sizes_read_a_few_files_among_fillers_and_have_curves() {
+    let Some(scratch) = as_root() else { return };
+    let sizes = [2_u64, 4, 8, 16];
+    let files = sizes.map(|megabytes| {
+        let file = scratch.path().join(format!("database-{megabytes}.toml"));
+        let head = format!("name = 'micro/database-{megabytes}'\nstates = ['cold']\n");
+        let essay = "essay = 'A few files of a store that many others make larger, to see that those are made once and not read.'\n";
+        let micro = "[micro]\noperation = 'stat-read'\nfiles = 8\nfile_bytes = 125000\nbytes = 4096\ncalls = 8\n";
+        fs::write(&file, format!("{head}{essay}{micro}filler_files = {}\n", megabytes * 8 - 8)).unwrap();
+        file
+    });
+    let line = "--seed 7 --no-probes --budget 1 --epochs 3 --rounds 2 --policy none --backend direct --backend sqlite";
+    let (out, mut command) = measure(&scratch, line);
+    for file in &files {
+        command.arg("--workload").arg(file);
+    }
+    let output = command.succeeds();
+    nothing_is_left(&scratch);
+    assert_eq!(outcomes(&out).keys().collect::<Vec<_>>(), ["ok"], "{}", stderr(&output));
+    for cell in lines(&out, "cells.jsonl") {
+        let size: u64 = cell["workload"].as_str().unwrap().rsplit_once('-').unwrap().1.parse().unwrap();
+        let stored = cell["stored_bytes"].as_u64().unwrap();
+        assert!((size * 1_000_000..size * 1_250_000 + 1_000_000).contains(&stored), "{cell}");
+    }
+    let rows = ["stat | direct", "read | direct", "stat | sqlite", "read | sqlite", "ready | sqlite"];
+    let report = text_of(&out, "report.md");
+    has(&report, &rows.map(|row| format!("| database-… | cold | {row} | ")).each_ref().map(String::as_str));
+}
+
+#[test]
 fn a_run_measures_every_cell_and_reports_and_decides() {
     let Some(scratch) = as_root() else { return };
     let out = scratch.path().join("run");

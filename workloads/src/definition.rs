@@ -269,7 +269,7 @@ impl Workload {
             }
         };
         if script.needs_second_host() && definition.states != [CacheState::Hot] {
-            let message = "field `states`: workloads with two hosts are `hot` only, because the cache state of the second host is not controlled";
+            let message = "field `states`: workloads with several hosts are `hot` only, because the cache state of the other hosts is not controlled";
             return Err(whole(message.to_owned()));
         }
         if let Some(WorkloadLimits { calls, bytes }) = definition.shortened {

@@ -329,7 +329,7 @@ impl ReferenceModel {
                 self.opaque.extend(run.makes.iter().cloned());
                 return Ok(ExpectedResult::Ran(run.output.clone()));
             }
-            FileOp::SeenByOther { path, content } => {
+            FileOp::SeenByOther { path, content, .. } => {
                 self.existing(path)?;
                 return Ok(ExpectedResult::Bytes(Bytes::clone(content)));
             }

@@ -6,6 +6,7 @@ pub mod clients;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -18,13 +19,15 @@ use clients::Clients;
 /// Content of a file; cheap to clone.
 pub type Bytes = Arc<Vec<u8>>;
 
-/// One of two hosts with the same files.
+/// The number of a host, from 0, among those that mount the same files at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Host {
+pub struct Host(pub u32);
+
+impl Host {
     /// The default host of an operation.
-    First,
-    /// Another host, which mounts the same files at the same time.
-    Second,
+    pub const FIRST: Self = Self(0);
+    /// The next one.
+    pub const SECOND: Self = Self(1);
 }
 
 /// One file operation.
@@ -114,8 +117,10 @@ pub enum FileOp {
         /// The files.
         files: Vec<WorkspacePath>,
     },
-    /// On the second host, poll a file until it has the expected content.
+    /// On another host, poll a file until it has the expected content.
     SeenByOther {
+        /// The host that polls.
+        host: Host,
         /// The file.
         path: WorkspacePath,
         /// The expected content.
@@ -195,9 +200,8 @@ impl FileOp {
     /// The host of the operation.
     pub fn host(&self) -> Host {
         match self {
-            FileOp::SeenByOther { .. } => Host::Second,
-            FileOp::AddLine { host, .. } => *host,
-            _ => Host::First,
+            FileOp::SeenByOther { host, .. } | FileOp::AddLine { host, .. } => *host,
+            _ => Host::FIRST,
         }
     }
 
@@ -241,7 +245,7 @@ impl FileOp {
             FileOp::RemoveDir(_) => "remove directory",
             FileOp::Sync(_) => "sync",
             FileOp::SyncAll { .. } => "sync all of",
-            FileOp::SeenByOther { .. } => "see on the other host",
+            FileOp::SeenByOther { host, path, .. } => return format!("see {path} on host {}", host.0 + 1),
             FileOp::AddLine { .. } => "add a line to",
             FileOp::Touch(_) => "touch",
             FileOp::Together { .. } => "let several processes work in",
@@ -331,6 +335,29 @@ pub struct Call {
     pub asked: Option<ExamQuestion>,
 }
 
+/// Files that make a store large. No call uses them and no memory holds them. They are made between the first files of a script,
+/// so that these are spread over the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillerFiles {
+    /// The number of files.
+    pub count: u32,
+    /// Bytes of each.
+    pub bytes: u32,
+}
+
+impl FillerFiles {
+    /// The numbers of those that are made after first file `number` of `files`.
+    pub fn after(self, number: usize, files: usize) -> Range<u64> {
+        let before = |file: usize| u64::from(self.count) * file as u64 / files.max(1) as u64;
+        before(number)..before(number + 1)
+    }
+
+    /// The bytes that all of them take on a disk, in whole blocks of 4 KiB.
+    pub fn disk_bytes(self) -> u64 {
+        u64::from(self.count) * u64::from(self.bytes).next_multiple_of(4096)
+    }
+}
+
 /// A whole workload, ready for replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
@@ -340,6 +367,8 @@ pub struct Script {
     pub files: Vec<(WorkspacePath, Bytes)>,
     /// The age of each of `files` at the start of a pass, in nanoseconds; empty if ages do not matter.
     pub ages_ns: Vec<u64>,
+    /// Files that are made between `files`, outside their directory.
+    pub filler: FillerFiles,
     /// Programs that complete the initial files, in order.
     pub setup: Vec<ProgramRun>,
     /// Operations that bring the caches into the state `hot`.
@@ -426,10 +455,15 @@ impl Script {
         }
     }
 
+    /// The number of hosts that have its files at the same time.
+    pub fn hosts(&self) -> u32 {
+        let ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.map(|op| op.host().0 + 1).max().unwrap_or(1)
+    }
+
     /// Whether it needs a second host with the same files at the same time.
     pub fn needs_second_host(&self) -> bool {
-        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
-        ops.any(|op| op.host() == Host::Second)
+        self.hosts() > 1
     }
 
     /// Whether a call waits until the second host sees a write of the first.

@@ -1,6 +1,6 @@
 //! The `s3` backends. Their servers are in [`arms::services::s3`].
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -246,7 +246,8 @@ impl MountedStore for S3Mount {
             bucket: &address.bucket,
             prefix: &format!("{}/", place(&config.dir)),
             cache: &cache,
-            writer: beside.is_some().then_some("second"),
+            // Its directory names the host.
+            writer: beside.and_then(Path::file_name).and_then(OsStr::to_str),
             keys: address.keys,
         };
         let mut launch = mount.launch();

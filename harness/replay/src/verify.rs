@@ -300,7 +300,7 @@ mod tests {
             write("new/deep", "a file now", true),
             FileOp::Sync(path("three")),
             FileOp::SyncAll { dir: path("a"), files: vec![path("a/one"), path("three")] },
-            FileOp::SeenByOther { path: path("a/one"), content: bytes("") },
+            FileOp::SeenByOther { host: Host::SECOND, path: path("a/one"), content: bytes("") },
             list("missing", false),
             FileOp::Search(path(".")),
             list("a", true),
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn add_line_keeps_existing_lines_and_verify_rejects_unknown_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let add = |file: &str, line: &str| add_line(Host::First, file, line);
+        let add = |file: &str, line: &str| add_line(Host::FIRST, file, line);
         let ops = [add("x.md", "one\n"), add("x.md", "two\n"), add("y.md", "three\n")];
         replay(dir.path(), &ops).unwrap();
         let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();

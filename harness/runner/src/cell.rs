@@ -505,7 +505,7 @@ pub fn signal_all(pids: impl IntoIterator<Item = u32>, signal: Signal) {
     }
 }
 
-/// Bytes that a pass leaves on the scratch, estimated from its script.
+/// Bytes that a pass leaves on the scratch, estimated from its script, without filler files: they are made once for a cell.
 pub fn pass_bytes(workload: &Workload) -> u64 {
     let script = &workload.script;
     let files = script.files.iter().map(|(_, content)| content.len() as u64);

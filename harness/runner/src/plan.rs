@@ -202,7 +202,7 @@ pub fn least_time(plan: &Plan, section: usize, workloads: &[Arc<Workload>], arms
             let pass = Duration::from_millis(pauses) + LEAST_PROGRAM * runs;
             let daemons = cell.arms.iter();
             let daemons: u32 = daemons.map(|arm| arms[*arm].backend.describe().daemons.min(1)).sum();
-            let starts = daemons * (1 + u32::from(is_cold));
+            let starts = daemons * (1 + u32::from(is_cold)) * script.hosts();
             let settling = if is_hot { Duration::ZERO } else { SETTLING };
             LEAST_DAEMON * starts + pass * passes * cell.arms.len() as u32 + settling
         })
@@ -356,6 +356,12 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
         return Some(reason);
     }
     let driver: Box<dyn Driver> = driver(&workload.script, &*arm.backend);
+    let has_subtrees = !driver.rules().lacks_paths
+        && !described.capabilities.guesses_content
+        && !described.capabilities.changes_source;
+    if workload.script.filler.count > 0 && !has_subtrees {
+        return Some(format!("{name} has no room for filler files beside those of a workload"));
+    }
     if let Some(reason) = driver.unsupported(workload, state, &described) {
         return Some(reason);
     }

@@ -11,6 +11,10 @@ use super::titles::short_name;
 use figures::provenance::Provenance;
 use figures::summary::{MAKESPAN, is_simulated};
 use figures::text::{columns, count, time};
+use rundir::cache_state;
+
+/// The metric of a daemon's start in a cold cell: the time until its mount is usable.
+const READY: &str = "ready";
 
 /// The family and the size in the name of a workload.
 pub(super) fn sized(workload: &str) -> Option<(&str, u32)> {
@@ -29,6 +33,15 @@ pub(super) fn growth(report: &Report<'_>, parts: &mut Vec<Part>) {
             curves.entry(key).or_default().push(at);
         }
     }
+    // Other starts are on empty workspaces, so no size is in their time.
+    for ready in report.summary.ready.iter().filter(|ready| cache_state(&ready.state) == "cold" && !is_twin(&ready.arm))
+    {
+        if let Some((family, size)) = sized(&ready.workload) {
+            let key = [family, &ready.state, READY, &ready.arm];
+            let at = SizedTime { size: f64::from(size), time: ready.typical_ns, interval: ready.interval };
+            curves.entry(key).or_default().push(at);
+        }
+    }
     let rows = curves.into_iter().filter_map(|([family, state, metric, arm], times)| {
         let arm = if is_simulated(arm) { Provenance::Simulated.marked(arm) } else { arm.to_owned() };
         let names = [&format!("{}-…", short_name(family)), state, metric, &arm].map(str::to_owned);
@@ -39,7 +52,7 @@ pub(super) fn growth(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "How times grow with a size".to_owned()));
-    parts.push(Text("The simplest curve that fits the times of all sizes: constant (it grows by less than 10 %), a + b ln n, a + b n, or worse; after ± the largest deviation of a measured time from it. \"none fits\": it is more than 25 %. The exponent is that of a power law through all sizes, with its 99 % interval: 0 is constant, 1 is linear. The knee is the size from which on a call takes more than twice as long as at the smallest size; \"–\": it stays below.".to_owned()));
+    parts.push(Text("The simplest curve that fits the times of all sizes: constant (it grows by less than 10 %), a + b ln n, a + b n, or worse; after ± the largest deviation of a measured time from it. \"none fits\": it is more than 25 %. The exponent is that of a power law through all sizes, with its 99 % interval: 0 is constant, 1 is linear. The knee is the size from which on a call takes more than twice as long as at the smallest size; \"–\": it stays below. The metric ready, of cold cells, is the time from a daemon's start to a usable mount.".to_owned()));
     parts.push(Table(columns("workload | state | metric | arm | smallest | largest | curve | exponent | knee"), rows));
 }
 
@@ -132,6 +145,37 @@ mod tests {
                 assert!(!["direct-again"].contains(&row[3].as_str()), "{row:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_cold_starts_of_each_arm_with_daemons_have_a_curve() {
+        let mut run = sizes(|_| 1.0);
+        run.plan.workloads.iter_mut().for_each(|workload| workload.states = vec!["cold".to_owned()]);
+        run.samples.iter_mut().for_each(|sample| sample.state = "cold".to_owned());
+        let mut cells = Vec::new();
+        for workload in run.plan.workloads.iter().filter(|workload| workload.name.starts_with("micro/planted")) {
+            let (_, size) = sized(&workload.name).unwrap();
+            let of_first = run.cells.iter().filter(|cell| cell.workload == run.plan.workloads[0].name);
+            cells.extend(of_first.cloned().map(|mut cell| {
+                cell.workload.clone_from(&workload.name);
+                // The first start of a cold cell is on an empty workspace.
+                let restart = cell.ready_ns.first().map(|ns| ns * u64::from(size));
+                cell.ready_ns.extend(restart);
+                cell
+            }));
+        }
+        run.cells.extend(cells);
+        run.cells.iter_mut().for_each(|cell| cell.state = "cold".to_owned());
+        let parts = testing::parts(&run, growth);
+        let Some(Table(_, rows)) = parts.last() else {
+            panic!("{} parts", parts.len());
+        };
+        let mut ready = rows.iter().filter(|row| row[2] == READY);
+        let [Some(sqlite), None] = [ready.next(), ready.next()] else {
+            panic!("{rows:?}");
+        };
+        assert_eq!((sqlite[3].as_str(), sqlite[1].as_str()), ("sqlite", "cold"));
+        assert!(sqlite[6].starts_with("linear ±") && sqlite[8].starts_with("about 200"), "{sqlite:?}");
     }
 
     #[test]

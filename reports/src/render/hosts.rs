@@ -13,10 +13,10 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Several hosts".to_owned()));
-    parts.push(Text("Two mounts of one backend on this machine stand for two hosts. A plain directory does not take part, because no other host sees it.".to_owned()));
+    parts.push(Text("Mounts of one backend on this machine stand for hosts. A plain directory does not take part, because no other host sees it.".to_owned()));
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {
-        parts.push(Text("A time is measured from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the time limit of a call. The other notes are timeouts; no ratio or verdict includes a pass with a timeout.".to_owned()));
+        parts.push(Text("A time is measured from the start of writing a note on one host until every other host has read it and closed it. The times are of notes that were seen within the time limit of a call. The other notes are timeouts; no ratio or verdict includes a pass with a timeout.".to_owned()));
         let rows = summary.handoffs.iter().map(|handoffs| {
             vec![
                 handoffs.workload.clone(),

@@ -1,4 +1,4 @@
-//! Workloads of two hosts with the same files: one hands notes over to the other, or both write one file.
+//! Workloads of several hosts with the same files: one hands notes over to all others, or two write one file.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -11,6 +11,9 @@ use crate::script::{Bytes, CallKind, FileOp, Host, Script};
 
 /// The maximum number of notes or lines, because the harness may wait for each.
 const CALLS_MAX: u32 = 1000;
+
+/// The maximum number of hosts: each has a mount of its own, with a daemon.
+const HOSTS_MAX: u32 = 16;
 
 /// The maximum pause, in milliseconds: the default interval of an S3 mount's polls.
 const PAUSE_MAX: u64 = 1_000;
@@ -26,8 +29,15 @@ pub struct Handoff {
     /// The longest pause before a note, in milliseconds. A host reads a note just after a poll, so the pauses decide when in
     /// its poll interval the next note is written: they cover an interval of this length evenly.
     pause_ms: u64,
+    /// The number of hosts: the first one writes, and a note is handed over when all others have read it.
+    #[serde(default = "two_hosts")]
+    hosts: u32,
     /// The seed of texts and pauses.
     seed: u64,
+}
+
+fn two_hosts() -> u32 {
+    2
 }
 
 /// The parameters of two writers of one file.
@@ -64,15 +74,19 @@ impl Handoff {
     pub(crate) fn script(&self) -> Result<Script, String> {
         check("handoff.notes", self.notes, self.pause_ms)?;
         check_range("handoff.bytes", &self.bytes, 1..=1 << 20)?;
+        check_range("handoff.hosts", &self.hosts, 2..=HOSTS_MAX)?;
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut script = Script::new(Vec::new());
         let pauses = spread_pauses(&mut rng, self.notes, self.pause_ms);
         for (note, pause) in (0..self.notes).zip(pauses) {
             let path = path(format!("note-{note:04}.md"))?;
             let content: Bytes = fill(rng.next_u64(), self.bytes, self.bytes / 40).into();
-            let write = FileOp::write(path.clone(), content.clone());
-            let seen = FileOp::SeenByOther { path, content };
-            script.call_after(pause, CallKind::Handoff, vec![write, seen]);
+            let mut ops = vec![FileOp::write(path.clone(), content.clone())];
+            // One host after the other: a host whose turn comes late may have the note by then, so the last read ends when the
+            // slowest host has it.
+            let others = (1..self.hosts).map(Host);
+            ops.extend(others.map(|host| FileOp::SeenByOther { host, path: path.clone(), content: content.clone() }));
+            script.call_after(pause, CallKind::Handoff, ops);
         }
         Ok(script)
     }
@@ -94,7 +108,7 @@ impl TwoWriters {
             let line = format!("writer {writer} line {:04}\n", self.lines - left[writer]);
             left[writer] -= 1;
             let add = FileOp::AddLine {
-                host: [Host::First, Host::Second][writer],
+                host: [Host::FIRST, Host::SECOND][writer],
                 path: path("shared.md")?,
                 line: line.into_bytes().into(),
             };
@@ -152,9 +166,23 @@ mod tests {
             let [FileOp::Write { path, content, .. }, seen] = &call.ops[..] else {
                 panic!("{call:?}");
             };
-            assert_eq!((call.ops[0].host(), seen.host()), (Host::First, Host::Second));
+            assert_eq!((call.ops[0].host(), seen.host()), (Host::FIRST, Host::SECOND));
             let (path, content) = (path.clone(), content.clone());
-            assert_eq!(*seen, FileOp::SeenByOther { path, content });
+            assert_eq!(*seen, FileOp::SeenByOther { host: Host::SECOND, path, content });
+        }
+    }
+
+    #[test]
+    fn a_note_for_sixteen_hosts_is_read_by_each_of_the_fifteen_others() {
+        let script = Handoff { hosts: 16, ..handoff() }.script().unwrap();
+        assert_eq!((script.hosts(), handoff().script().unwrap().hosts()), (16, 2));
+        for call in &script.calls {
+            let hosts: Vec<u32> = call.ops.iter().map(|op| op.host().0).collect();
+            assert_eq!(hosts, (0..16).collect::<Vec<_>>());
+        }
+        for hosts in [1, 17] {
+            let error = Handoff { hosts, ..handoff() }.script().unwrap_err();
+            assert!(error.contains("handoff.hosts"), "{error}");
         }
     }
 

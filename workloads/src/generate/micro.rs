@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::plain;
 use crate::filler::fill;
 use crate::path::WorkspacePath;
-use crate::script::{Bytes, CallKind, FileOp, Script};
+use crate::script::{Bytes, CallKind, FileOp, FillerFiles, Script};
 
 /// Bytes per system call of a sequential read or write of a large file.
 const STREAM_PIECE: usize = 1 << 20;
@@ -30,6 +30,9 @@ pub struct Micro {
     file_bytes: Option<u32>,
     /// Number of calls of the operation in a pass.
     calls: u32,
+    /// Number of further files of the same size, which no call uses: they make the store large.
+    #[serde(default)]
+    filler_files: u32,
     /// The directories that the initial files are in.
     #[serde(default)]
     layout: Layout,
@@ -108,6 +111,8 @@ enum Operation {
     Replace,
     /// Read the attributes.
     Stat,
+    /// Read the attributes of a file, or open, read and close it, in turn.
+    StatRead,
     /// Read a directory.
     List,
     /// Read a directory and the attributes of every entry.
@@ -138,6 +143,7 @@ impl Micro {
     /// Whether the operation changes no names, so that a backend with fixed names supports it.
     pub(crate) fn fits_fixed_tree(&self) -> bool {
         self.layout == Layout::Flat
+            && self.filler_files == 0
             && matches!(
                 self.operation,
                 Operation::Read
@@ -150,8 +156,17 @@ impl Micro {
     }
 
     pub(crate) fn script(&self) -> Result<Script, String> {
-        if self.files > 1_000_000 {
-            return Err("field `micro.files`: at most 1000000".to_owned());
+        if self.files.saturating_add(self.filler_files) > 1_000_000 {
+            return Err("fields `micro.files`, `filler_files`: at most 1000000 in all".to_owned());
+        }
+        // A pass that changes files may need new ones, and the filler files must not be made again for it.
+        let changes_nothing =
+            matches!(self.operation, Operation::Read | Operation::Pread | Operation::Stat | Operation::StatRead);
+        if self.filler_files > 0 && !(changes_nothing && self.files > 0) {
+            return Err(
+                "field `micro.filler_files`: only for `read`, `pread`, `stat` and `stat-read` of at least one file"
+                    .to_owned(),
+            );
         }
         let most = u64::from(self.file_bytes.unwrap_or(0).max(self.bytes));
         let asked = most * u64::from(self.files) + u64::from(self.bytes) * u64::from(self.calls);
@@ -181,6 +196,7 @@ impl Micro {
             (path.clone(), content)
         });
         let mut script = Script::new(files.collect());
+        script.filler = FillerFiles { count: self.filler_files, bytes: file_bytes };
         let dir = plain("files");
         if !script.dirs.contains(&dir) {
             script.dirs.push(dir.clone());
@@ -208,7 +224,8 @@ impl Micro {
         for call in 0..self.calls {
             let path = || order[call as usize].clone();
             match self.operation {
-                Operation::Read => {
+                Operation::StatRead if call % 2 == 0 => script.call(CallKind::Stat, vec![FileOp::Stat(path())]),
+                Operation::Read | Operation::StatRead => {
                     let op = FileOp::ReadAt { path: path(), offset: 0, length: self.bytes as usize };
                     script.call(CallKind::Read, vec![op]);
                 }
@@ -328,7 +345,7 @@ mod tests {
     use super::*;
 
     fn micro(operation: Operation, files: u32, calls: u32) -> Micro {
-        Micro { operation, files, bytes: 1024, file_bytes: None, calls, layout: Layout::Flat }
+        Micro { operation, files, bytes: 1024, file_bytes: None, calls, filler_files: 0, layout: Layout::Flat }
     }
 
     #[test]
@@ -388,6 +405,30 @@ mod tests {
             assert_eq!(path, from);
             let is_file = |path: &WorkspacePath| script.files.iter().any(|file| file.0 == *path);
             assert!(is_file(to) && !is_file(from));
+        }
+    }
+
+    #[test]
+    fn filler_files_lie_between_the_files_of_the_calls_and_take_no_memory() {
+        let large = Micro { file_bytes: Some(1 << 20), filler_files: 900_001, ..micro(Operation::StatRead, 7, 7) };
+        let script = large.script().unwrap();
+        assert_eq!((script.files.len(), script.filler.bytes), (7, 1 << 20));
+        let mut next = 0;
+        for number in 0..7 {
+            let after = script.filler.after(number, 7);
+            assert_eq!(after.start, next);
+            assert!((after.end - after.start).abs_diff(900_001 / 7) <= 1, "{after:?}");
+            next = after.end;
+        }
+        assert_eq!(next, 900_001);
+        let kinds: Vec<Option<CallKind>> = script.calls.iter().map(|call| call.kind).collect();
+        assert_eq!(kinds[..3], [Some(CallKind::Stat), Some(CallKind::Read), Some(CallKind::Stat)]);
+        assert!(!large.fits_fixed_tree());
+        for (wrong, field) in
+            [(micro(Operation::Write, 7, 7), "filler_files"), (micro(Operation::Read, 200_000, 7), "files")]
+        {
+            let error = Micro { filler_files: 900_000, ..wrong }.script().unwrap_err();
+            assert!(error.contains(field), "{error}");
         }
     }
 

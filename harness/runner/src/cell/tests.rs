@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
+use std::time::SystemTime;
 
 use rundir::ExactCounts;
-use workloads::script::{CallKind, Host, Script};
+use workloads::script::{CallKind, FillerFiles, Host, Script};
 
 use super::*;
 use crate::testing::{BrokenBackend, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write};
@@ -314,7 +315,7 @@ fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
 #[test]
 fn a_backend_of_one_host_cannot_be_prepared_for_two() {
     let mut script = two_files();
-    let seen = FileOp::SeenByOther { path: path("a"), content: bytes("first") };
+    let seen = FileOp::SeenByOther { host: Host::SECOND, path: path("a"), content: bytes("first") };
     script.call(CallKind::Handoff, vec![seen]);
     let arms = vec![arm("broken", BrokenBackend::default()), shared("direct")];
     let found = CellLines::of(task(script, arms, 3));
@@ -325,9 +326,29 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
 }
 
 #[test]
+fn a_cell_makes_filler_files_once_between_and_beside_the_files_of_its_passes() {
+    let mut script = two_reads();
+    script.filler = FillerFiles { count: 5, bytes: 100 };
+    static MADE: Mutex<BTreeSet<SystemTime>> = Mutex::new(BTreeSet::new());
+    const COUNTED: fn(&Path) = |subtree| {
+        let filler = subtree.with_file_name("filler");
+        let files = |after: &str| std::fs::read_dir(filler.join(after)).unwrap().count();
+        assert_eq!([files("0"), files("1")], [2, 3]);
+        let last = std::fs::metadata(filler.join("1/4")).unwrap();
+        assert_eq!(last.len(), 100);
+        MADE.lock().unwrap().insert(last.modified().unwrap());
+    };
+    let backend = BrokenBackend { tamper: Some(COUNTED), ..BrokenBackend::default() };
+    let found = CellLines::of(task(script, vec![arm("direct", backend)], 3));
+    // A pass that reads everything back would find them in its own directory.
+    assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
+    assert_eq!(MADE.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn a_two_host_cell_opens_a_workspace_for_each_pass() {
     let mut script = Script::new(Vec::new());
-    for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
+    for (host, line) in [(Host::FIRST, "a\n"), (Host::SECOND, "b\n")] {
         script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
     let found = CellLines::of(task(script, vec![shared("direct")], 3));

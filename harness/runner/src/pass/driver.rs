@@ -11,6 +11,9 @@ use super::calls::Replay;
 use super::workspaces::{Steps, Workspaces};
 use crate::clock::Clock;
 
+/// The directory of filler files, in the root of a mount: beside the subtree of the passes.
+const FILLER: &str = "filler";
+
 /// How a cell treats the passes of a kind of workload. The default is that of plain files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -66,7 +69,7 @@ pub trait Driver<C: Clock = Instant> {
         if !workspaces.subtree.as_os_str().is_empty() {
             std::fs::create_dir(steps.root)?;
         }
-        steps.fill(script)
+        steps.fill(script, &workspaces.first.root().join(FILLER))
     }
 
     /// How a cell treats the passes.

@@ -1,4 +1,4 @@
-//! Calls on two hosts that mount the same files. Counts the lines that both added to shared files.
+//! Calls on several hosts that mount the same files. Counts the lines that two hosts added to shared files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,7 +27,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Pause between comparisons of two hosts.
 const COMPARISON_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) struct HostDriver;
+pub(super) struct HostDriver {
+    pub(super) hosts: u32,
+}
 
 impl<C: Clock> Driver<C> for HostDriver {
     fn pass(&self, replay: &mut Replay<'_, C>) {
@@ -64,11 +66,11 @@ impl<C: Clock> Driver<C> for HostDriver {
     }
 
     fn open(&mut self, workspaces: &mut Workspaces, _: &dyn Backend, config: &WorkspaceConfig) -> io::Result<()> {
-        workspaces.add_second(config)
+        workspaces.add_hosts(self.hosts, config)
     }
 
     fn rules(&self) -> Rules {
-        // A second host may show a new directory only after minutes, but it shows the root from the start. Calls that ended in
+        // Another host may show a new directory only after minutes, but it shows the root from the start. Calls that ended in
         // time count even if another call was late.
         Rules { reopens: true, runs_idle_arms: true, counts_failed_passes: true, ..Rules::default() }
     }
@@ -85,9 +87,10 @@ struct HostCalls<'p> {
 impl TimedCalls for HostCalls<'_> {
     #[inline(always)]
     fn make(&mut self, at: usize, _: &Call, _: &mut Workspaces, results: &mut Results<'_>) {
+        let began = Instant::now();
         for op in &self.prepared.0[at] {
             let observed = match op.op {
-                FileOp::SeenByOther { content, .. } => Ok(self.poll_until_seen(op, content, results.buffer)),
+                FileOp::SeenByOther { content, .. } => Ok(self.poll_until_seen(op, content, began, results.buffer)),
                 _ => perform(op, results.buffer),
             };
             results.observed.push(observed);
@@ -104,9 +107,14 @@ impl TimedCalls for HostCalls<'_> {
 }
 
 impl HostCalls<'_> {
-    /// Reads a file on the other host until it holds `content` or the call timeout is over.
-    fn poll_until_seen(&self, op: &PreparedOp<'_>, content: &[u8], buffer: &mut ResultBuffer) -> Observation {
-        let began = Instant::now();
+    /// Reads a file on another host until it holds `content`, or the timeout of the call that `began` then is over.
+    fn poll_until_seen(
+        &self,
+        op: &PreparedOp<'_>,
+        content: &[u8],
+        began: Instant,
+        buffer: &mut ResultBuffer,
+    ) -> Observation {
         let mark = buffer.mark();
         loop {
             buffer.back_to(mark);

@@ -48,7 +48,7 @@ pub fn driver<C: Clock>(script: &Script, backend: &dyn Backend) -> Box<dyn Drive
         Access::Tools => Box::new(ToolDriver::default()),
         Access::Client => Box::new(InProcessDriver),
         Access::Program => Box::new(ReaderDriver),
-        Access::Paths if script.needs_second_host() => Box::new(HostDriver),
+        Access::Paths if script.needs_second_host() => Box::new(HostDriver { hosts: script.hosts() }),
         Access::Paths if script.runs_programs() => Box::new(ProgramDriver { are_parallel: script.has_clients() }),
         Access::Paths if script.has_clients() => Box::new(ClientDriver::default()),
         Access::Paths => Box::new(FileDriver),

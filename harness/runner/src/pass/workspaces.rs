@@ -1,7 +1,8 @@
-//! The one or two mounts of an arm, and operations outside the clock that fill, restore and warm them.
+//! The mounts of an arm, one for each host, and operations outside the clock that fill, restore and warm them.
 
 use std::fs::OpenOptions;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +11,17 @@ use arms::backend::{Workspace, WorkspaceConfig};
 use replay::{Observation, OpenFileTable, ResultBuffer, perform, prepare, verify};
 use rundir::Outcome;
 use rustix::io::Errno;
+use workloads::filler::fill;
 use workloads::model::{ExpectedResult, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
-use workloads::script::{Bytes, FileOp, Host, Script};
+use workloads::script::{Bytes, FileOp, Script};
 
 use trial::watchdog::Watchdog;
 
-/// The mount of an arm, a second one if the script needs two hosts, and the subtree in which a pass works.
+/// The mount of an arm, one of each further host that the script needs, and the subtree in which a pass works.
 pub struct Workspaces {
-    /// Declared before `first`, so that it is dropped first: it may use resources of `first`.
-    second: Option<Box<dyn Workspace>>,
+    /// The mounts of the other hosts. Declared before `first`, so that they are dropped first: they may use resources of `first`.
+    others: Vec<Box<dyn Workspace>>,
     /// The mount of the first host.
     pub first: Box<dyn Workspace>,
     /// Relative to the root of each mount; empty for the root itself.
@@ -31,35 +33,35 @@ pub struct Workspaces {
 impl Workspaces {
     /// One mount.
     pub fn one(first: Box<dyn Workspace>) -> Self {
-        Self { second: None, first, subtree: PathBuf::new(), source: None }
+        Self { others: Vec::new(), first, subtree: PathBuf::new(), source: None }
     }
 
-    /// Mounts the files on a second host.
-    pub(super) fn add_second(&mut self, config: &WorkspaceConfig) -> io::Result<()> {
-        let beside = config.dir.join("second");
-        std::fs::create_dir(&beside)?;
-        let second = self.first.second_host(&beside);
-        let second =
-            second.map_err(|error| io::Error::new(error.kind(), format!("mounting a second time: {error}")))?;
-        let second = second.ok_or_else(|| io::Error::other("no second host can have it"))?;
-        self.second = Some(second);
+    /// Mounts the files on further hosts, until there are so many in all.
+    pub(super) fn add_hosts(&mut self, hosts: u32, config: &WorkspaceConfig) -> io::Result<()> {
+        for number in 2..=hosts {
+            // A mount may take the name of its host from this directory.
+            let beside = config.dir.join(format!("host{number}"));
+            std::fs::create_dir(&beside)?;
+            let other = self.first.second_host(&beside);
+            let other =
+                other.map_err(|error| io::Error::new(error.kind(), format!("mounting on host {number}: {error}")))?;
+            self.others.push(other.ok_or_else(|| io::Error::other("no second host can have it"))?);
+        }
         Ok(())
     }
 
     /// Gives the watchdog the kill handles of these mounts for calls that hang.
     pub fn answer_for(&self, watchdog: &Watchdog) {
         watchdog.depend_on(self.first.kill_handle());
-        if let Some(second) = &self.second {
-            watchdog.depend_on_too(second.kill_handle());
+        for other in &self.others {
+            watchdog.depend_on_too(other.kill_handle());
         }
     }
 
     /// The directory on which an operation works.
     pub(super) fn root(&self, op: &FileOp) -> PathBuf {
-        match (op.host(), &self.second) {
-            (Host::Second, Some(second)) => self.subtree_of(&**second),
-            _ => self.mounted(),
-        }
+        let other = (op.host().0 as usize).checked_sub(1).and_then(|at| self.others.get(at));
+        other.map_or_else(|| self.mounted(), |other| self.subtree_of(&**other))
     }
 
     /// The directory of the calls, on the first host.
@@ -79,22 +81,25 @@ impl Workspaces {
 
     /// Why a daemon ended, if one ended unexpectedly.
     pub fn exit_reason(&mut self) -> Option<String> {
-        let of_second = |second: &mut Box<dyn Workspace>| {
-            let exit_reason = second.exit_reason()?;
-            Some(format!("on the second host, {exit_reason}"))
-        };
         let first = self.first.exit_reason();
-        first.or_else(|| self.second.as_mut().and_then(of_second))
+        first.or_else(|| {
+            let mut others = (2..).zip(&mut self.others);
+            others.find_map(|(number, other)| Some(format!("on host {number}, {}", other.exit_reason()?)))
+        })
     }
 
-    /// Closes both, the second one first: it may use resources of the first.
+    /// Closes all, the first one last: the others may use resources of it.
     pub fn close(self) -> io::Result<()> {
-        let second = self.second.map_or(Ok(()), |second| second.close());
-        self.first.close().and(second)
+        let mut ended = Ok(());
+        // Each is closed, also after one that fails.
+        for other in self.others {
+            ended = ended.and(other.close());
+        }
+        self.first.close().and(ended)
     }
 
     pub(super) fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Workspace>> {
-        std::iter::once(&mut self.first).chain(&mut self.second)
+        std::iter::once(&mut self.first).chain(&mut self.others)
     }
 }
 
@@ -132,9 +137,19 @@ impl Steps<'_> {
         verify(op, expected, &observed, self.buffer).map_err(io::Error::other)
     }
 
-    /// Creates the first files of a script, and lets its set-up programs complete them.
-    pub fn fill(&mut self, script: &Script) -> io::Result<()> {
-        self.make(&script.dirs, &script.files)?;
+    /// Creates the first files of a script, with its filler files in `beside`, and lets its set-up programs complete them.
+    pub fn fill(&mut self, script: &Script, beside: &Path) -> io::Result<()> {
+        if script.filler.count == 0 {
+            self.make(&script.dirs, &script.files)?;
+        } else {
+            self.make(&script.dirs, &[])?;
+            for (number, file) in script.files.iter().enumerate() {
+                self.make(&[], std::slice::from_ref(file))?;
+                // Directories of moderate size, however many files there are.
+                let dir = beside.join(number.to_string());
+                self.make_filler(&dir, script.filler.after(number, script.files.len()), script.filler.bytes)?;
+            }
+        }
         for run in &script.setup {
             let op = FileOp::Run(Box::new(run.clone()));
             self.expect(&op, &ExpectedResult::Ran(run.output.clone()))?;
@@ -166,6 +181,19 @@ impl Steps<'_> {
                 file.set_len(length)?;
             }
             file.write_all_at(&change.content, change.offset)?;
+        }
+        Ok(())
+    }
+
+    fn make_filler(&self, dir: &Path, numbers: Range<u64>, bytes: u32) -> io::Result<()> {
+        std::fs::create_dir_all(dir)?;
+        for number in numbers {
+            // Other bytes in each, so that no backend can keep one copy of all.
+            let content = fill(number, bytes.into(), u64::from(bytes) / 40);
+            let path = dir.join(number.to_string());
+            self.watchdog.enter(self.limit);
+            std::fs::write(&path, content)
+                .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))?;
         }
         Ok(())
     }

@@ -376,8 +376,10 @@ pub(super) struct PreparedRun {
 /// Estimate of the bytes that workspaces take on the scratch at a time, logs and journals included.
 fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
     let largest = workloads.iter().map(|workload| pass_bytes(workload)).max().unwrap_or(0);
-    // A store holds content in its log and its database. Finished passes of an arm keep up to 32 MiB.
-    (1 << 30) + arms as u64 * 3 * (2 * largest + (32 << 20))
+    let filler = workloads.iter().map(|workload| workload.script.filler.disk_bytes()).max().unwrap_or(0);
+    // A store holds content in its log and its database. Finished passes of an arm keep up to 32 MiB. Filler files are made once
+    // for a cell, and a store takes less than an eighth beside their content.
+    (1 << 30) + arms as u64 * (3 * (2 * largest + (32 << 20)) + filler + filler / 8)
 }
 
 /// Removes workloads without states, and sections without workloads.
@@ -585,6 +587,14 @@ mod tests {
             (section.name, section.budget_ms, section.epochs, cells.collect())
         });
         sections.collect()
+    }
+
+    #[test]
+    fn the_scratch_has_room_for_the_filler_files_of_every_arm() {
+        let needed = |name: &str| scratch_bytes(&[Arc::new(catalogue::workload(name).unwrap())], 3);
+        let (small, large) = (needed("micro/database-100"), needed("micro/database-10000"));
+        let filler = 39_600 * 250_000;
+        assert!(large - small >= 3 * filler && large < 4 * filler, "{small} {large}");
     }
 
     #[test]

@@ -1,19 +1,20 @@
-//! Tests of passes with two hosts, each with its own directory.
+//! Tests of passes with several hosts, each with its own directory.
 
 use std::path::PathBuf;
 
 use arms::backend::{Description, Unavailable, Versions, WorkspaceConfig};
 use rundir::SettledLines;
+use workloads::script::Host;
 
 use super::*;
 
-/// A backend with one directory for each of two hosts, whose syncs can copy files between them.
+/// A backend with one directory for each host, whose syncs can copy files between them.
 struct TwoHostBackend {
     /// Called with both roots when the second host is synced.
     exchange: fn(&Path, &Path),
 }
 
-/// One host of two.
+/// One host.
 struct HostWorkspace {
     dir: PathBuf,
     root: PathBuf,
@@ -46,7 +47,7 @@ impl Workspace for HostWorkspace {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        if self.root.ends_with("second") {
+        if self.root.ends_with("host2") {
             (self.exchange)(&self.dir.join("first"), &self.root);
         }
         Ok(())
@@ -71,7 +72,7 @@ fn shared(script: Script, times: &[u64]) -> PassResult {
 
 fn handoff() -> Script {
     let mut script = Script::new(Vec::new());
-    let seen = FileOp::SeenByOther { path: path("note.md"), content: bytes("a note") };
+    let seen = FileOp::SeenByOther { host: Host::SECOND, path: path("note.md"), content: bytes("a note") };
     let ops = vec![write("note.md", "a note", false), seen];
     script.call(CallKind::Handoff, ops);
     script
@@ -79,9 +80,8 @@ fn handoff() -> Script {
 
 /// Two hosts that add two lines each, in turn; the first host begins.
 fn writers() -> Script {
-    use workloads::script::Host::{First, Second};
     let mut script = Script::new(Vec::new());
-    for (host, line) in [(First, "a\n"), (Second, "b\n"), (First, "c\n"), (Second, "d\n")] {
+    for (host, line) in [(Host::FIRST, "a\n"), (Host::SECOND, "b\n"), (Host::FIRST, "c\n"), (Host::SECOND, "d\n")] {
         script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
     script
@@ -101,9 +101,36 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
     script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
     let unseen = split(|_, _| {}, script, &[700, 50], 2000);
     let (outcome, reason) = unseen.worst_outcome.unwrap();
-    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "see on the other host note.md: not within 2 s"));
+    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "see note.md on host 2: not within 2 s"));
     assert!(!unseen.sample.calls.contains_key("handoff"), "it has no latency");
     assert_eq!(unseen.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
+}
+
+#[test]
+fn a_handoff_to_two_hosts_ends_when_both_have_read_the_note() {
+    let mut script = handoff();
+    let seen = FileOp::SeenByOther { host: Host(2), path: path("note.md"), content: bytes("a note") };
+    script.calls[0].ops.push(seen);
+    let of = |tamper| {
+        let made = PassInput {
+            backend: Arc::new(TwoHostBackend { exchange: |_, _| {} }),
+            timeout: Duration::from_millis(500),
+            tamper,
+            ..PassInput::of(script.clone(), &[700])
+        };
+        made.passed()
+    };
+    fn hand(first: &Path, host: &str) {
+        std::fs::write(first.with_file_name(host).join("note.md"), "a note").unwrap();
+    }
+    let one = of(|first| hand(first, "host2"));
+    assert!(matches!(one.worst_outcome, Some((Outcome::Timeout, _))), "{:?}", one.worst_outcome);
+    let both = of(|first| {
+        hand(first, "host2");
+        hand(first, "host3");
+    });
+    assert_eq!(both.worst_outcome, None);
+    assert_eq!(both.sample.calls["handoff"].total_ns, 700, "timed as a whole");
 }
 
 #[test]
@@ -111,7 +138,7 @@ fn a_single_host_backend_refuses_a_second_host() {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
     let mut workspaces = Workspaces::one(BrokenBackend::default().open(&config).unwrap());
-    let error = workspaces.add_second(&config).unwrap_err();
+    let error = workspaces.add_hosts(2, &config).unwrap_err();
     assert_eq!(error.to_string(), "no second host can have it");
 }
 

@@ -77,7 +77,7 @@ impl PassInput {
             let mut buffer = ResultBuffer::new();
             let root = workspaces.first.root().to_owned();
             let mut steps = Steps { root: &root, watchdog, limit: self.timeout, buffer: &mut buffer };
-            steps.fill(&self.script).unwrap();
+            steps.fill(&self.script, &root.join("filler")).unwrap();
             (self.tamper)(&root);
             let pass = Pass {
                 expectations: &expectations,
@@ -456,7 +456,7 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         assert_eq!(few.restoration(), None);
         let mut buffer = ResultBuffer::new();
         let mut steps = Steps { root: dir.path(), watchdog, limit: Duration::from_secs(10), buffer: &mut buffer };
-        steps.fill(&script).unwrap();
+        steps.fill(&script, &dir.path().join("filler")).unwrap();
         for op in &ops {
             steps.perform(op).unwrap().unwrap();
         }
