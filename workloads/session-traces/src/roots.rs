@@ -15,6 +15,16 @@ const OTHERS: &str = ".roots";
 /// Directories in which any session may keep files: scratch space and the agents' own state.
 const SCRATCH: &[&[&str]] = &[&["tmp"], &["var", "tmp"], &["var", "folders"], &["dev", "shm"]];
 
+/// The same on Windows, in lower case; `*` is any user.
+const WINDOWS_SCRATCH: &[&[&str]] = &[
+    &["users", "*", "appdata", "local", "temp"],
+    &["docume~1", "*", "locals~1", "temp"],
+    &["documents and settings", "*", "local settings", "temp"],
+    &["windows", "temp"],
+    &["temp"],
+    &["tmp"],
+];
+
 /// Directories in the user's home that contain an agent's own plans, memories and results.
 const STATE: &[&str] = &[
     ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi", ".config", ".cache",
@@ -130,7 +140,7 @@ impl Roots {
             return Some(self.spelt(place));
         }
         let is_inside = self.roots.iter().any(|root| self.is_within(&parts, root));
-        if is_inside || is_scratch(&parts) || self.is_state(&parts) {
+        if is_inside || self.is_scratch(&parts) || self.is_state(&parts) {
             return Some(self.spelt(format!("{OTHERS}/{}", joined(&parts))));
         }
         None
@@ -165,6 +175,22 @@ impl Roots {
             [drive, users, user, ..] if users.eq_ignore_ascii_case("users") => Some(format!("{drive}:/{users}/{user}")),
             _ => None,
         })
+    }
+
+    /// The name of the user's home on Windows, if a root has it in full.
+    fn windows_user(&self) -> Option<&str> {
+        self.roots.iter().find_map(|root| match &root[..] {
+            [_, users, user, ..] if users.eq_ignore_ascii_case("users") && !user.contains('~') => Some(user.as_str()),
+            _ => None,
+        })
+    }
+
+    fn is_scratch(&self, parts: &[String]) -> bool {
+        if SCRATCH.iter().any(|dir| lies_in(dir, parts)) {
+            return true;
+        }
+        let below_drive: Vec<String> = parts.iter().skip(1).map(|part| part.to_lowercase()).collect();
+        self.is_windows && WINDOWS_SCRATCH.iter().any(|dir| lies_in(dir, &below_drive))
     }
 
     fn is_state(&self, parts: &[String]) -> bool {
@@ -225,6 +251,13 @@ impl Roots {
                 parts[0] = parts[0].to_lowercase();
             }
         }
+        if let [_, users, user, ..] = &mut parts[..]
+            && users.eq_ignore_ascii_case("users")
+            && let Some((start, _)) = user.split_once('~')
+            && let Some(known) = self.windows_user().filter(|known| is_short_for(start, known))
+        {
+            *user = known.to_owned();
+        }
         Some(parts)
     }
 
@@ -246,15 +279,22 @@ impl Roots {
     }
 }
 
+/// Whether a path is in a directory, some of whose components can have any name.
+fn lies_in(dir: &[&str], path: &[String]) -> bool {
+    path.len() >= dir.len() && path.iter().zip(dir).all(|(part, name)| *name == "*" || part == name)
+}
+
+/// Whether a short name of Windows, such as `RUNNER~1`, can stand for a name: `start` is its part before `~`.
+fn is_short_for(start: &str, name: &str) -> bool {
+    let kept = name.chars().filter(|c| !matches!(c, ' ' | '.')).take(6);
+    start.eq_ignore_ascii_case(&kept.collect::<String>())
+}
+
 fn joined(parts: &[String]) -> String {
     match parts {
         [] => ".".to_owned(),
         parts => parts.join("/"),
     }
-}
-
-fn is_scratch(parts: &[String]) -> bool {
-    SCRATCH.iter().any(|dir| parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name))
 }
 
 /// The deepest directory that holds all absolute paths.
@@ -289,6 +329,33 @@ mod tests {
             roots.add(dir);
         }
         roots
+    }
+
+    #[test]
+    fn the_temporary_directories_of_windows_are_scratch_space_and_short_names_mean_the_same_file() {
+        let mut roots = roots(&[r"C:\Users\Ann Marie\proj"]);
+        for path in [
+            r"C:\Users\Ann Marie\AppData\Local\Temp\x\a.txt",
+            r"c:\Users\ANNMAR~1\AppData\Local\Temp\x\a.txt",
+            "/c/Users/ANNMAR~1/AppData/Local/Temp/x/a.txt",
+        ] {
+            let place = roots.place(path);
+            assert_eq!(place.as_deref(), Some(".roots/c/Users/Ann Marie/AppData/Local/Temp/x/a.txt"), "{path}");
+        }
+        assert_eq!(roots.place(r"C:\Users\ANNMAR~1\proj\a.txt").as_deref(), Some("a.txt"));
+        for (path, is_scratch) in [
+            (r"C:\Users\BOBSMI~1\AppData\Local\Temp\a.txt", true),
+            (r"D:\Temp\a.txt", true),
+            (r"C:\WINDOWS\TEMP\a.txt", true),
+            (r"C:\DOCUME~1\Ann\LOCALS~1\Temp\a.txt", true),
+            (r"C:\Users\BOBSMI~1\a.txt", false),
+            (r"C:\Users\Bob\AppData\Local\a.txt", false),
+            (r"C:\Windows\a.txt", false),
+        ] {
+            assert_eq!(roots.place(path).is_some(), is_scratch, "{path}");
+        }
+        let mut posix = self::roots(&["/home/ann/p"]);
+        assert_eq!(posix.place("/Users/x/AppData/Local/Temp/a.txt"), None);
     }
 
     #[test]
