@@ -165,6 +165,8 @@ struct SessionEntry {
     fast_answers: u64,
     estimate: Option<LedgerEstimate>,
     counted: u64,
+    /// Whether the recording holds the results of its tools.
+    holds_results: bool,
     trace: Trace,
     /// Why it cannot be replayed.
     idle: Option<String>,
@@ -175,6 +177,11 @@ impl SessionEntry {
     fn has_own_tokens(&self) -> bool {
         let is_copy = self.copied > 0 && self.bills.is_empty();
         self.counted > 0 && !is_copy
+    }
+
+    /// Whether it tells how large the results of its tools are.
+    fn tells_of_results(&self) -> bool {
+        self.has_own_tokens() && self.holds_results
     }
 }
 
@@ -315,6 +322,7 @@ impl TrySession {
             tried.copied = copied;
             tried.number = number;
             tried.format = imported.importer.id();
+            tried.holds_results = imported.importer.holds_results(session);
             // The usage can have come from the file beside it.
             let is_there = |lacks: &str| lacks.starts_with("usage") && !tried.bills.is_empty();
             tried.lacks = imported.importer.lacks().filter(|lacks| !is_there(lacks));
@@ -384,13 +392,13 @@ impl TrySession {
         };
         let (policy, _) = policy_of(CODING_AGENT)?;
         let mut further = BTreeMap::new();
-        if named.iter().any(|session| session.has_tokens) {
+        if named.iter().any(|session| session.tells_of_results) {
             let (_, text) = policy_of(LONG_CONTEXT)?;
             further.insert(LONG_CONTEXT.0.to_owned(), identity(&text));
         } else {
-            print!("{NO_TOKENS}")
+            print!("{}", undecided_words(sessions.iter().copied()));
         }
-        print!("{}", unpriced_words(&named));
+        print!("{}{}", without_results_words(sessions.iter().copied()), unpriced_words(&named));
         let words = [
             "ctxbench try",
             "--suite",
@@ -464,14 +472,36 @@ fn definition(name: &str, id: &str, session: &SessionEntry) -> String {
 /// What is printed about sessions in which no model says anything.
 const NO_TOKENS: &str = "These recordings have no tokens of a model, so nothing is decided about large results.\n";
 
+/// Why nothing is decided about large results of these sessions.
+fn undecided_words<'a>(mut sessions: impl Iterator<Item = &'a SessionEntry>) -> String {
+    match sessions.find(|session| session.has_own_tokens()) {
+        Some(session) => format!(
+            "These recordings ({}) do not hold what tools showed the model, so nothing is decided about large results.\n",
+            session.format
+        ),
+        None => NO_TOKENS.to_owned(),
+    }
+}
+
+/// A line on the sessions that are left out of the answer on large results; empty if all are, or none.
+fn without_results_words<'a>(sessions: impl Iterator<Item = &'a SessionEntry>) -> String {
+    let with_tokens = sessions.filter(|session| session.has_own_tokens());
+    let (kept, left): (Vec<_>, Vec<_>) = with_tokens.partition(|session| session.tells_of_results());
+    if kept.is_empty() || left.is_empty() {
+        return String::new();
+    }
+    let left = number_of(left.len(), "session");
+    format!("The answer on large results leaves out {left} without what tools showed the model.\n")
+}
+
 /// A session in a policy and in a run.
 struct NamedSession {
     /// Its workload, named after its file.
     workload: String,
     /// Its file, in titles.
     title: String,
-    /// Whether a model writes or reads anything in it.
-    has_tokens: bool,
+    /// Whether it tells how large the results of its tools are.
+    tells_of_results: bool,
     /// The models without a price in it.
     unpriced: BTreeSet<String>,
 }
@@ -486,7 +516,7 @@ fn named_sessions(sessions: &[&SessionEntry], prices: &Prices) -> Vec<NamedSessi
         NamedSession {
             workload: free.next().unwrap_or(plain.clone()),
             title: shortened(&terminal_cell(&session.file), LONGEST_TITLE),
-            has_tokens: session.has_own_tokens(),
+            tells_of_results: session.tells_of_results(),
             unpriced: models(&session.trace).filter(|model| prices.of(model, &day).is_err()).collect(),
         }
     });
@@ -502,7 +532,7 @@ fn models(trace: &Trace) -> impl Iterator<Item = String> {
 
 /// A line on the sessions whose dollars decide nothing; empty if all have a price, or none has one.
 fn unpriced_words(sessions: &[NamedSession]) -> String {
-    let with_tokens = || sessions.iter().filter(|session| session.has_tokens);
+    let with_tokens = || sessions.iter().filter(|session| session.tells_of_results);
     let priced = with_tokens().filter(|session| session.unpriced.is_empty()).count();
     if priced == 0 || priced == with_tokens().count() {
         return String::new();
@@ -573,7 +603,7 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
     let named = format!("\"{stands_for}\"");
     let mut parts = policy.split("\n[[");
     let mut text = parts.next().unwrap_or_default().to_owned();
-    let with_tokens = || sessions.iter().filter(|session| session.has_tokens);
+    let with_tokens = || sessions.iter().filter(|session| session.tells_of_results);
     // Without any price, the rows are there and say what is missing.
     let has_prices = with_tokens().any(|session| session.unpriced.is_empty());
     let paid = || with_tokens().filter(move |session| session.unpriced.is_empty() || !has_prices);
@@ -677,9 +707,9 @@ fn of_list(session: &SessionEntry, workload: &str) -> TriedSession {
 /// The answer on large results of these sessions, which needs no replay. Of many sessions, those with most tokens count.
 /// `again` is the command of these sessions.
 fn on_large_results(tried: &[SessionEntry], prices: &Prices, again: &str) -> anyhow::Result<String> {
-    let mut sessions: Vec<&SessionEntry> = tried.iter().filter(|session| session.has_own_tokens()).collect();
+    let mut sessions: Vec<&SessionEntry> = tried.iter().filter(|session| session.tells_of_results()).collect();
     if sessions.is_empty() {
-        return Ok(NO_TOKENS.to_owned());
+        return Ok(undecided_words(tried.iter()));
     }
     sessions.sort_by_key(|session| std::cmp::Reverse(session.counted));
     let all = sessions.len();
@@ -709,7 +739,7 @@ fn on_large_results(tried: &[SessionEntry], prices: &Prices, again: &str) -> any
     if all > sessions.len() {
         answer += &format!("Of {all} sessions, the answer is about the {} with most tokens.\n", sessions.len());
     }
-    Ok(answer + &unpriced_words(&named))
+    Ok(answer + &without_results_words(tried.iter()) + &unpriced_words(&named))
 }
 
 /// Names the sessions in the commands of a screen, unless they are too long for it. A page names no paths of the user.
@@ -876,6 +906,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> SessionEnt
         fast_answers: session.fast_answers,
         estimate: conversations.ok().and_then(|all| estimate(&all, &session.model, prices, &|at| day_at(session, at))),
         counted: conversation.map_or(0, |conversation| Account::of(&conversation, &Terms::default()).entering),
+        holds_results: true,
         trace,
         idle,
     }
@@ -1105,10 +1136,10 @@ mod tests {
     use workloads::suite::Suite;
 
     fn named(names: &[(&str, bool)]) -> Vec<NamedSession> {
-        let named = names.iter().map(|(title, has_tokens)| NamedSession {
+        let named = names.iter().map(|(title, tells_of_results)| NamedSession {
             workload: workload_name(title),
             title: (*title).to_owned(),
-            has_tokens: *has_tokens,
+            tells_of_results: *tells_of_results,
             unpriced: BTreeSet::new(),
         });
         named.collect()
@@ -1260,6 +1291,45 @@ mod tests {
         let tried = tried_files(&[&strace]);
         let shown = on_large_results(&tried, &Prices::built_in().unwrap(), "").unwrap();
         assert_eq!(shown, NO_TOKENS);
+    }
+
+    #[test]
+    fn a_recording_without_results_of_tools_has_no_answer_on_large_results() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let file = dir.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let cursor = r#"{"role":"user","message":{"content":[{"type":"text","text":"Look."}]}}
+{"role":"assistant","message":{"content":[{"type":"text","text":"I look."},{"type":"tool_use","name":"Read","input":{"path":"/w/p/a.txt"}}]}}
+"#;
+        let request = serde_json::json!({"tokensIn": 1000, "tokensOut": 1, "cost": 0.1}).to_string();
+        let tool = serde_json::json!({"tool": "readFile", "path": "a.txt", "content": "/w/p/a.txt"}).to_string();
+        let cline = serde_json::json!([
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "task", "text": "Look."},
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "api_req_started", "text": request},
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "tool", "text": tool},
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "text", "text": "I see."},
+        ]);
+        let aider = "# aider chat started at 2026-06-01 10:00:00\n\n> Model: gpt-5.5\n\n#### Look.\n\nI look.\n";
+        let files = [
+            (file("cursor.jsonl", cursor), "cursor"),
+            (file("interface.json", &cline.to_string()), "cline"),
+            (file("aider.history.md", aider), "aider"),
+        ];
+        let prices = Prices::built_in().unwrap();
+        for (file, format) in &files {
+            let tried = tried_files(&[file]);
+            assert!(tried.iter().all(SessionEntry::has_own_tokens));
+            let shown = on_large_results(&tried, &prices, "").unwrap();
+            let expected = format!("({format}) do not hold what tools showed the model, so nothing is decided");
+            assert!(shown.contains(&expected) && !shown.contains("Keep"), "{shown}");
+        }
+        let claude = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", serde_json::json!({}));
+        let tried = tried_files(&[&file("s1.jsonl", &claude), &files[0].0]);
+        let shown = on_large_results(&tried, &prices, "").unwrap();
+        assert!(shown.contains("Large results") && shown.contains("leaves out 1 session without what"), "{shown}");
     }
 
     #[test]

@@ -27,6 +27,10 @@ impl Importer for Aider {
         Some("tool calls: aider edits files from the text of answers")
     }
 
+    fn holds_results(&self, _: &ImportedSession) -> bool {
+        false
+    }
+
     fn detects(&self, head: &Head) -> bool {
         head.text.contains(START)
     }

@@ -33,6 +33,10 @@ impl Importer for GeminiTelemetry {
         Some("results of tools: the telemetry says only whether a call succeeded")
     }
 
+    fn holds_results(&self, _: &ImportedSession) -> bool {
+        false
+    }
+
     fn detects(&self, head: &Head) -> bool {
         let is_batch = head.has("resourceLogs") && head.text.contains("\"gemini_cli.");
         is_batch || head.begins("attributes.event.name", EVENTS)

@@ -65,6 +65,11 @@ pub trait Importer: Sync {
         None
     }
 
+    /// Whether a session holds the results of its tools. If it does not, nothing tells how large they are.
+    fn holds_results(&self, session: &ImportedSession) -> bool {
+        session.shows_results()
+    }
+
     /// Whether it reads a recording record by record: a file whose start shows the format need not be in memory.
     fn streams(&self) -> bool {
         false

@@ -147,7 +147,7 @@ pub enum RecordedEvent {
 }
 
 /// Names of the arguments with which tools take a file or a directory; the first of them counts.
-pub const PATH_ARGUMENTS: [&str; 17] = [
+pub const PATH_ARGUMENTS: [&str; 18] = [
     "file_path",
     "filePath",
     "path",
@@ -157,6 +157,7 @@ pub const PATH_ARGUMENTS: [&str; 17] = [
     "filename",
     "file_name",
     "target_file",
+    "targetFile",
     "relative_path",
     "relative_workspace_path",
     "notebook_path",
@@ -413,6 +414,21 @@ impl ImportedSession {
             rest.chars().next().filter(|mark| matches!(mark, '\t' | '→'))
         });
         marks.next() == Some('\t')
+    }
+
+    /// Whether the session holds what its tools showed: whether most of its reads have a text; without reads, its lists, its
+    /// searches, or any call. A session without calls lacks nothing.
+    pub fn shows_results(&self) -> bool {
+        let with_text: HashSet<&str> =
+            self.results().filter(|result| result.shown.bytes() > 0).map(|result| result.id.as_str()).collect();
+        for op in [Op::Read, Op::List, Op::Search] {
+            let texts = self.calls().filter(|call| call.op == op).map(|call| with_text.contains(call.id.as_str()));
+            let texts: Vec<bool> = texts.collect();
+            if !texts.is_empty() {
+                return texts.iter().filter(|has_text| **has_text).count() * 2 >= texts.len();
+            }
+        }
+        self.calls().next().is_none() || self.calls().any(|call| with_text.contains(call.id.as_str()))
     }
 
     /// The calls, in order.
