@@ -1,14 +1,15 @@
-//! Importer for Kiro: conversations of Kiro CLI (formerly Amazon Q) as `/save` writes them, and sessions of the editor, which
-//! hold messages without tool calls.
+//! Importer for Kiro: sessions of Kiro CLI (`~/.kiro/sessions/cli/*.jsonl`), conversations as its older versions and Amazon Q
+//! keep them (`/save`), and of the editor: logs of executions, and sessions with messages alone.
 
 use std::io::BufRead;
 
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{arguments, content, document};
+use super::json::{arguments, content, milliseconds};
 use super::messages::message;
 use super::recorder::Recorder;
+use super::records::each_document;
 use super::{ImportedSession, Importer, text};
 
 /// Kiro.
@@ -21,46 +22,145 @@ impl Importer for Kiro {
     }
 
     fn reads(&self) -> &'static str {
-        "Kiro CLI conversations (`/save`), and sessions of the Kiro editor"
+        "Kiro CLI sessions (`~/.kiro/sessions/cli/*.jsonl`, `/save`), and sessions and execution logs of the Kiro editor"
     }
 
     fn lacks(&self) -> Option<&'static str> {
         Some("usage; sessions of the editor have no tool calls, either")
     }
 
+    fn holds_results(&self, session: &ImportedSession) -> bool {
+        session.shows_results() && session.calls().next().is_some()
+    }
+
     fn detects(&self, head: &Head) -> bool {
-        head.has("conversation_id") && (head.has("history.user") || head.has("history.assistant"))
+        let is_session = ["Prompt", "AssistantMessage"].iter().any(|kind| head.is("kind", kind));
+        is_session && head.has("data.content")
+            || head.has("conversation_id") && (head.has("history.user") || head.has("history.assistant"))
             || head.has("history.message.role") && (head.has("sessionId") || head.has("title"))
+            || head.has("executionId") && (head.has("context.messages.entries") || head.has("chat.role"))
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let (file, damage) = document(recording)?;
         let mut recorder = Recorder::new("kiro");
-        let model = text(&file["model_info"], "model_id").or_else(|| text(&file, "selectedModel"));
-        recorder.model(model.or_else(|| text(&file, "model")).unwrap_or_default());
-        recorder.directory(text(&file, "workspaceDirectory").unwrap_or_default());
-        for turn in file["history"].as_array().into_iter().flatten() {
-            if turn["message"].is_object() {
-                message(&mut recorder, &turn["message"]);
-                continue;
-            }
-            let user = &turn["user"];
-            let env = &user["env_context"]["env_state"];
-            recorder.directory(text(env, "current_working_directory").unwrap_or_default());
-            let said = &user["content"];
-            recorder.user(text(&said["Prompt"], "prompt").unwrap_or_default());
-            for kind in ["ToolUseResults", "CancelledToolUses"] {
-                let results = said[kind]["tool_use_results"].as_array().into_iter().flatten();
-                for result in results {
-                    let shown = shown(&result["content"]);
-                    let failed = text(result, "status") != Some("Success");
-                    recorder.result(text(result, "tool_use_id").unwrap_or_default(), shown, failed);
-                }
-            }
-            answer(&mut recorder, &turn["assistant"]);
-        }
+        let damage = each_document(recording, |record| match text(&record, "kind") {
+            Some(kind) => line(&mut recorder, kind, &record["data"]),
+            None => conversation(&mut recorder, &record),
+        })?;
         recorder.unreadable(damage);
         Ok(vec![recorder.finish()])
+    }
+}
+
+/// A line of a session of Kiro CLI.
+fn line(recorder: &mut Recorder, kind: &str, data: &Value) {
+    recorder.time(milliseconds(&data["meta"]["timestamp"]));
+    let blocks = data["content"].as_array().into_iter().flatten();
+    match kind {
+        "Compaction" => recorder.compact(0),
+        "AssistantMessage" => {
+            recorder.answer();
+            blocks.for_each(|block| answer_block(recorder, block));
+            recorder.end_answer();
+        }
+        "Prompt" | "ToolResults" => {
+            for block in blocks {
+                let body = &block["data"];
+                match text(block, "kind") {
+                    Some("toolResult") => {
+                        let blocks = body["content"].as_array().into_iter().flatten();
+                        let texts = blocks.map(|block| shown(&block["data"]));
+                        let shown = texts.collect::<Vec<_>>().join("\n");
+                        let failed = text(body, "status").is_some_and(|status| !status.eq_ignore_ascii_case("success"));
+                        recorder.result(text(body, "toolUseId").unwrap_or_default(), shown, failed);
+                    }
+                    _ => recorder.user(body.as_str().unwrap_or_default()),
+                }
+            }
+        }
+        "Clear" | "ResetTo" | "CancelledPrompt" | "SystemPrompt" => {}
+        other => recorder.unknown(Some(other)),
+    }
+}
+
+fn answer_block(recorder: &mut Recorder, block: &Value) {
+    let body = &block["data"];
+    match text(block, "kind") {
+        Some("toolUse") => {
+            let id = text(body, "toolUseId").unwrap_or_default();
+            recorder.call(id, text(body, "name").unwrap_or("unknown"), arguments(&body["input"]), None);
+        }
+        Some("thinking") => {
+            recorder.model(text(body, "modelId").filter(|model| *model != "auto").unwrap_or_default());
+            recorder.said("", body.as_str().or_else(|| text(body, "text")).unwrap_or_default());
+            recorder.signed(text(body, "signature").unwrap_or_default());
+        }
+        _ => recorder.said(body.as_str().unwrap_or_default(), ""),
+    }
+}
+
+/// A conversation of older versions of Kiro CLI, a session of the editor, or the log of an execution in it.
+fn conversation(recorder: &mut Recorder, file: &Value) {
+    let model = text(&file["model_info"], "model_id").or_else(|| text(file, "selectedModel"));
+    let model = model.or_else(|| text(&file["metadata"], "modelId")).or_else(|| text(file, "model"));
+    recorder.model(model.unwrap_or_default());
+    recorder.directory(text(file, "workspaceDirectory").unwrap_or_default());
+    recorder.time(milliseconds(&file["startTime"]));
+    for turn in file["history"].as_array().into_iter().flatten() {
+        if turn["message"].is_object() {
+            message(recorder, &turn["message"]);
+            continue;
+        }
+        let user = &turn["user"];
+        recorder.time(milliseconds(&user["timestamp"]));
+        let env = &user["env_context"]["env_state"];
+        recorder.directory(text(env, "current_working_directory").unwrap_or_default());
+        let said = &user["content"];
+        recorder.user(text(&said["Prompt"], "prompt").unwrap_or_default());
+        for kind in ["ToolUseResults", "CancelledToolUses"] {
+            let results = said[kind]["tool_use_results"].as_array().into_iter().flatten();
+            for result in results {
+                let blocks = result["content"].as_array().into_iter().flatten();
+                let texts =
+                    blocks.map(|block| block["Text"].as_str().map_or_else(|| shown(&block["Json"]), str::to_owned));
+                let shown = texts.collect::<Vec<_>>().join("\n");
+                let failed = text(result, "status") != Some("Success");
+                recorder.result(text(result, "tool_use_id").unwrap_or_default(), shown, failed);
+            }
+        }
+        answer(recorder, &turn["assistant"]);
+    }
+    let of_execution = file["context"]["messages"].as_array().or_else(|| file["chat"].as_array());
+    of_execution.into_iter().flatten().for_each(|message| execution_message(recorder, message));
+}
+
+/// A message of an execution in the editor.
+fn execution_message(recorder: &mut Recorder, message: &Value) {
+    let is_answer = text(message, "role") == Some("bot");
+    if is_answer {
+        recorder.answer();
+    }
+    let said = |recorder: &mut Recorder, said: &str| match text(message, "role") {
+        Some("bot") => recorder.said(said, ""),
+        Some("human") => recorder.user(said),
+        _ => {}
+    };
+    said(recorder, text(message, "content").unwrap_or_default());
+    for entry in message["entries"].as_array().into_iter().flatten() {
+        let id = text(entry, "id").unwrap_or_default();
+        match text(entry, "type") {
+            Some("toolUse") => {
+                recorder.call(id, text(entry, "name").unwrap_or("unknown"), arguments(&entry["args"]), None);
+            }
+            Some("toolUseResponse") => {
+                let failed = entry["success"].as_bool() == Some(false);
+                recorder.result(id, content(&entry["message"]), failed);
+            }
+            _ => said(recorder, text(entry, "text").unwrap_or_default()),
+        }
+    }
+    if is_answer {
+        recorder.end_answer();
     }
 }
 
@@ -81,18 +181,15 @@ fn answer(recorder: &mut Recorder, assistant: &Value) {
     }
 }
 
-fn shown(blocks: &Value) -> String {
-    let blocks = blocks.as_array().into_iter().flatten();
-    let texts = blocks.map(|block| match (&block["Text"], &block["Json"]) {
-        (Value::String(text), _) => text.clone(),
-        (_, json) => text(json, "stdout").map_or_else(|| content(json), str::to_owned),
-    });
-    texts.collect::<Vec<_>>().join("\n")
+/// What a block of a result shows: a text, or the output of a command.
+fn shown(block: &Value) -> String {
+    text(block, "stdout").map_or_else(|| content(block), str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{calls, imported};
+    use super::*;
+    use crate::testing::{calls, coverage, imported};
     use serde_json::json;
 
     #[test]
@@ -111,5 +208,91 @@ mod tests {
         ]});
         let session = imported("kiro", &editor.to_string());
         assert_eq!((session.events.len(), calls(&session).len()), (2, 0));
+        assert!(!Kiro.holds_results(&session));
+    }
+
+    #[test]
+    fn a_session_of_kiro_cli_gives_the_calls_of_its_lines() {
+        let line = |kind: &str, content: Value| {
+            json!({"version": "v1", "kind": kind, "data": {"message_id": "m", "content": content, "meta": {"timestamp": 1_790_000_000}}}).to_string()
+        };
+        let call = |id: &str, name: &str, input: Value| json!({"kind": "toolUse", "data": {"toolUseId": id, "name": name, "input": input}});
+        let result = |id: &str, data: Value| {
+            let kind = if data.is_string() { "text" } else { "json" };
+            json!({"kind": "toolResult", "data": {"toolUseId": id, "content": [{"kind": kind, "data": data}], "status": "success"}})
+        };
+        let lines = [
+            line("Prompt", json!([{"kind": "text", "data": "Look."}])),
+            line(
+                "AssistantMessage",
+                json!([
+                    {"kind": "thinking", "data": {"text": "", "modelId": "claude-opus-4.6"}},
+                    {"kind": "text", "data": "I look."},
+                    call("t1", "read", json!({"operations": [{"mode": "Line", "path": "/w/p/a.txt"}]})),
+                    call("t2", "shell", json!({"command": "cat b.txt"})),
+                    call("t3", "read", json!({"operations": [{"mode": "Line", "path": "/w/p/a.txt", "start_line": 2, "end_line": 2}]})),
+                    call("t4", "write", json!({"command": "strReplace", "path": "/w/p/a.txt", "oldStr": "one", "newStr": "1"})),
+                    call("t5", "write", json!({"command": "create", "path": "/w/p/c.txt", "content": "new\n"})),
+                call("t6", "fs_write", json!({"command": "append", "path": "/w/p/c.txt", "new_str": "more"})),
+                call("t7", "read", json!({"operations": [{"mode": "Line", "path": "/w/p/a.txt"}, {"mode": "Line", "path": "/w/p/c.txt"}]})),
+                ]),
+            ),
+            line(
+                "ToolResults",
+                json!([
+                    result("t1", json!("one\ntwo\n")),
+                    result("t2", json!({"exit_status": "exit status: 0", "stdout": "b\n", "stderr": ""})),
+                    result("t3", json!("two")),
+                    result("t4", json!("Replaced.")),
+                    result("t5", json!("Created.")),
+                    result("t6", json!("Appended.")),
+                    result("t7", json!("1\ntwo\nnew\nmore\n")),
+                ]),
+            ),
+            line("Compaction", json!(null)),
+        ];
+        let session = imported("kiro", &lines.join("\n"));
+        assert_eq!(
+            calls(&session),
+            [
+                "read read a.txt: whole one\ntwo\n",
+                "shell exec: cat b.txt in /w/p -> b\n",
+                "read read a.txt: two of 1 lines",
+                "write edit a.txt: 1 replacements",
+                "write write c.txt: written new\n",
+                "fs_write exec: cat >> /w/p/c.txt <<'END_OF_TEXT'",
+                "read exec: cat -- /w/p/a.txt /w/p/c.txt in /w/p -> 1\ntwo\nnew\nmore\n",
+            ]
+        );
+        assert_eq!(session.model, "claude-opus-4.6");
+        let coverage = coverage(&session);
+        assert_eq!((coverage.replayed, coverage.causes.len()), (7, 0));
+    }
+
+    #[test]
+    fn the_log_of_an_execution_gives_its_calls() {
+        let file = json!({"executionId": "e", "startTime": 1_790_000_000_000_u64, "context": {"messages": [
+            {"role": "human", "entries": [{"type": "text", "text": "Look."}]},
+            {"role": "bot", "entries": [{"type": "text", "text": "I look."}, {"type": "toolUse", "id": "t1", "name": "fsWrite", "args": {"path": "a.txt", "text": "one\n"}}]},
+            {"role": "tool", "entries": [{"type": "toolUseResponse", "id": "t1", "name": "fsWrite", "success": true, "message": "Created the a.txt file."}]},
+            {"role": "bot", "entries": [{"type": "toolUse", "id": "t2", "name": "strReplace", "args": {"path": "a.txt", "oldStr": "one", "newStr": "1"}}]},
+            {"role": "tool", "entries": [{"type": "toolUseResponse", "id": "t2", "success": true, "message": "Replaced text in a.txt"}]},
+            {"role": "bot", "entries": [{"type": "toolUse", "id": "t3", "name": "deleteFile", "args": {"targetFile": "a.txt"}}]},
+            {"role": "tool", "entries": [{"type": "toolUseResponse", "id": "t3", "success": true, "message": "Deleted the file"}]},
+        ]}});
+        let session = imported("kiro", &file.to_string());
+        assert_eq!(
+            calls(&session),
+            [
+                "fsWrite write a.txt: written one\n",
+                "strReplace edit a.txt: 1 replacements",
+                "deleteFile exec: rm -- a.txt -> Deleted the file"
+            ]
+        );
+        assert_eq!(coverage(&session).replayed, 3);
+        assert!(Kiro.holds_results(&session));
+        let chat = json!({"executionId": "e", "chat": [{"role": "human", "content": "Hello."}, {"role": "bot", "content": "Hello."}], "metadata": {"modelId": "claude-opus-4-6"}});
+        let session = imported("kiro", &chat.to_string());
+        assert_eq!((session.events.len(), Kiro.holds_results(&session)), (2, false));
     }
 }

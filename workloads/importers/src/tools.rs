@@ -54,6 +54,7 @@ const WRITE: &str =
 const EDIT: &str = "edit editfile strreplace replace replaceinfile searchreplace applydiff multiedit searchandreplace \
     replacestringinfile multireplacestringinfile fileedit editnotebookfile notebookedit";
 const INSERT: &str = "insert insertline insertcontent";
+const APPEND: &str = "fsappend";
 const PATCH: &str = "applypatch patch";
 const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
 const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
@@ -66,10 +67,11 @@ const SHELL: &str = "bash shell runshellcommand execute executecommand execcomma
 const POSIX_SHELL: &str = "bash bashtool executebash sh";
 /// Tools of MCP's file server that a shell command stands for.
 const MOVE: &str = "movefile";
+const REMOVE: &str = "delete deletefile removefile";
 const MAKE_DIR: &str = "createdirectory";
 const STAT: &str = "getfileinfo";
 const READ_MANY: &str = "readmultiplefiles";
-const POWERSHELL: &str = "powershell pwsh runpowershell";
+const POWERSHELL: &str = "powershell pwsh runpowershell executepwsh";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
     requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion";
@@ -97,8 +99,8 @@ fn bare(tool: &str) -> String {
 /// The tool's kind, by its name, or by its name without a server's prefix: `files_read_file`.
 fn kind(tool: &str, args: &Value) -> Option<&'static str> {
     let all = [
-        READ, WRITE, EDIT, INSERT, PATCH, LIST, GLOB, SEARCH, MOVE, MAKE_DIR, STAT, READ_MANY, SHELL, POWERSHELL, PLAN,
-        NET, AGENT, EDITOR, WAIT,
+        READ, WRITE, EDIT, INSERT, APPEND, PATCH, LIST, GLOB, SEARCH, MOVE, REMOVE, MAKE_DIR, STAT, READ_MANY, SHELL,
+        POWERSHELL, PLAN, NET, AGENT, EDITOR, WAIT,
     ];
     let named = |name: &str| {
         // MCP's file server finds names with `search_files`, Cline and Roo find text.
@@ -156,7 +158,12 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
         };
     };
     match kind {
-        READ => read(bare(tool).as_str(), args, result),
+        READ => match operations(args) {
+            Some(operations) => read_operations(operations, result),
+            None => read(bare(tool).as_str(), args, result),
+        },
+        // Kiro's tool makes and changes files.
+        WRITE if text(args, &["command"]).is_some() => editor(args, result),
         WRITE => write(args, result),
         INSERT => insert(args, result),
         EDIT => edit(args, result),
@@ -166,7 +173,8 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
         SEARCH => search(args, result),
         SHELL => shell(args, result, lists(POSIX_SHELL, &bare(tool)).then_some(Platform::Posix)),
         POWERSHELL => shell(args, result, Some(Platform::PowerShell)),
-        MOVE | MAKE_DIR | STAT | READ_MANY => as_command(kind, args, result),
+        APPEND => append(args, result),
+        MOVE | REMOVE | MAKE_DIR | STAT | READ_MANY => as_command(kind, args, result),
         EDITOR => editor(args, result),
         PLAN => plain(Op::Plan, result),
         NET => plain(Op::Net, result),
@@ -224,6 +232,57 @@ fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let asked = range.map_or(1, |(first, _)| first);
     let range = stated.filter(|(first, _)| *first != asked).or(range);
     Meaning { op: Op::Read, path, range, seen, err, ..Meaning::default() }
+}
+
+/// The operations that Kiro CLI's tool is given.
+fn operations(args: &Value) -> Option<&Vec<Value>> {
+    args.get("operations")?.as_array().filter(|operations| !operations.is_empty())
+}
+
+/// Reads of Kiro CLI's tool. The results of several follow each other without a mark.
+fn read_operations(operations: &[Value], result: Option<(&str, bool)>) -> Meaning {
+    let mode = |operation: &Value| text(operation, &["mode"]).unwrap_or("Line").to_owned();
+    match operations {
+        [only] => match mode(only).as_str() {
+            "Line" => {
+                let mut args = only.clone();
+                // -1 is the last line, and this is the default.
+                if only["end_line"].as_i64() == Some(-1)
+                    && let Some(args) = args.as_object_mut()
+                {
+                    args.remove("end_line");
+                    if only["start_line"].as_i64() == Some(1) {
+                        args.remove("start_line");
+                    }
+                }
+                read("fsread", &args, result)
+            }
+            "Directory" => list(only, result, false),
+            "Search" => search(only, result),
+            _ => Meaning { path: text(only, &PATH_ARGUMENTS).map(str::to_owned), ..plain(Op::Read, result) },
+        },
+        many if many.iter().all(|one| mode(one) == "Line") => {
+            let paths: Vec<&str> = many.iter().filter_map(|one| text(one, &PATH_ARGUMENTS)).collect();
+            as_command(READ_MANY, &serde_json::json!({ "paths": paths }), result)
+        }
+        _ => plain(Op::Read, result),
+    }
+}
+
+/// Lines at the end of a file, as a command.
+fn append(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let added = text(args, &["new_str", "newStr", "content", "text"]);
+    let (Some(path), Some(added)) = (text(args, &PATH_ARGUMENTS), added) else {
+        return plain(Op::Edit, result);
+    };
+    let added = added.trim_end_matches('\n');
+    let line = format!("cat >> {} <<'END_OF_TEXT'\n{added}\nEND_OF_TEXT", quoted(path));
+    Meaning {
+        op: Op::Exec,
+        err: failure(Op::Edit, result),
+        command: Some((line, Some(Platform::Posix))),
+        ..Meaning::default()
+    }
 }
 
 /// The files of a directory, if OpenCode's `read` was given one: it lists the entries, with `/` after each directory.
@@ -392,8 +451,8 @@ fn insert(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     meaning
 }
 
-const OLD: [&str; 6] = ["old_string", "oldString", "old_str", "oldText", "old_text", "search"];
-const NEW: [&str; 6] = ["new_string", "newString", "new_str", "newText", "new_text", "replace"];
+const OLD: [&str; 7] = ["old_string", "oldString", "old_str", "oldStr", "oldText", "old_text", "search"];
+const NEW: [&str; 7] = ["new_string", "newString", "new_str", "newStr", "newText", "new_text", "replace"];
 
 /// The replacements of an edit, in turn.
 fn replacements(args: &Value) -> Vec<Replacement> {
@@ -610,6 +669,7 @@ fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning
     let path = text(args, &PATH_ARGUMENTS);
     let (program, paths) = match kind {
         MOVE => ("mv", [text(args, &["source"]), text(args, &["destination"])].into_iter().collect()),
+        REMOVE => ("rm", path.map(|path| vec![path])),
         MAKE_DIR => ("mkdir -p", path.map(|path| vec![path])),
         STAT => ("stat", path.map(|path| vec![path])),
         _ => {
