@@ -1,12 +1,12 @@
-//! Importer for Cursor: transcripts of its agent (`agent-transcripts/*.jsonl`), which hold calls without results, and the
-//! events of `cursor-agent --output-format stream-json`, which hold both.
+//! Importer for Cursor: transcripts of its agent (`agent-transcripts/*.jsonl`, in older versions `.txt`), which hold calls
+//! without results, and the events of `cursor-agent --output-format stream-json`, which hold both.
 
 use std::io::BufRead;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::detect::Head;
-use super::json::{content, milliseconds};
+use super::json::{content, milliseconds, whole};
 use super::messages::{message, usage};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
@@ -23,7 +23,7 @@ impl Importer for Cursor {
     }
 
     fn reads(&self) -> &'static str {
-        "Cursor transcripts (`agent-transcripts/**/*.jsonl`) and `cursor-agent --output-format stream-json`"
+        "Cursor transcripts (`agent-transcripts/**/*.jsonl`, `*.txt`) and `cursor-agent --output-format stream-json`"
     }
 
     fn lacks(&self) -> Option<&'static str> {
@@ -38,14 +38,83 @@ impl Importer for Cursor {
         let is_stream = head.is("type", "tool_call") && head.has("call_id") && head.has("tool_call");
         // Other agents' messages have their role inside.
         let is_transcript = head.has("role") && head.has("message.content") && !head.has("message.role");
-        is_stream || is_transcript
+        let mut lines = head.text.lines().map(str::trim_end).skip_while(|line| line.is_empty());
+        let is_text = !head.is_lines && !head.is_document && lines.next() == Some("user:");
+        is_stream || is_transcript || is_text && lines.any(|line| ANSWERS.contains(&line))
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("cursor");
+        let start = recording.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
+        if start.trim_ascii_start().starts_with(b"user:") {
+            text_transcript(&mut recorder, &whole(recording)?);
+            return Ok(vec![recorder.finish()]);
+        }
         let lost = each_record(recording, |record| line(&mut recorder, &record))?;
         recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
+    }
+}
+
+/// Lines that begin an answer in a transcript that is plain text.
+const ANSWERS: [&str; 2] = ["assistant:", "A:"];
+
+/// A part of a transcript that is plain text.
+enum Part {
+    User,
+    Answer,
+    Thinking,
+    /// A call of this tool, with its arguments.
+    Call(String, Map<String, Value>),
+    /// The end of a call, which may show a result.
+    Result,
+}
+
+/// A transcript of older versions: `user:`, `assistant:`, `[Thinking]`, `[Tool call] NAME` with an argument on each line, and
+/// `[Tool result] NAME`.
+fn text_transcript(recorder: &mut Recorder, transcript: &str) {
+    let (mut part, mut lines, mut open) = (Part::User, String::new(), None);
+    for line in transcript.lines() {
+        let next = match line {
+            "user:" => Some((Part::User, "")),
+            line if ANSWERS.contains(&line) => Some((Part::Answer, "")),
+            line => {
+                let marked = |mark: &str| line.strip_prefix(mark).map(str::trim);
+                let call = marked("[Tool call]").map(|name| (Part::Call(name.to_owned(), Map::new()), ""));
+                let call = call.or_else(|| marked("[Tool result]").map(|_| (Part::Result, "")));
+                call.or_else(|| marked("[Thinking]").map(|text| (Part::Thinking, text)))
+            }
+        };
+        // Arguments and a result end with an empty line.
+        let ends = line.is_empty() && matches!(part, Part::Call(..) | Part::Result);
+        if let Some((next, rest)) = next.or(ends.then_some((Part::Answer, ""))) {
+            end_part(recorder, std::mem::replace(&mut part, next), &std::mem::take(&mut lines), &mut open);
+            lines.push_str(rest);
+        } else if let Part::Call(_, args) = &mut part
+            && let Some((name, value)) = line.trim_start().split_once(": ")
+        {
+            args.insert(name.to_owned(), value.into());
+        } else {
+            lines.push_str(line);
+            lines.push('\n');
+        }
+    }
+    end_part(recorder, part, &lines, &mut open);
+}
+
+/// `open` is the last call, which has no result yet.
+fn end_part(recorder: &mut Recorder, part: Part, text: &str, open: &mut Option<String>) {
+    let shown = text.trim();
+    match part {
+        Part::User => recorder.user(shown),
+        Part::Answer => recorder.said(shown, ""),
+        Part::Thinking => recorder.said("", shown),
+        Part::Call(name, args) => *open = Some(recorder.new_call("call", &name, Value::Object(args), None)),
+        Part::Result => {
+            if let Some(call) = open.take().filter(|_| !shown.is_empty()) {
+                recorder.result(&call, shown, false);
+            }
+        }
     }
 }
 
@@ -121,5 +190,14 @@ mod tests {
 "#,
         );
         assert_eq!(calls(&transcript), ["Read read a.txt"]);
+    }
+
+    #[test]
+    fn a_transcript_in_plain_text_gives_its_messages_and_calls() {
+        let text = "user:\n<user_query>\nLook.\n</user_query>\n\nassistant:\n[Thinking] Hm.\nI look.\n[Tool call] Read\n  path: /w/p/a.txt\n  limit: 3\n\n[Tool result] Read\n\nI see.\n\nassistant:\n[Tool call] Grep\n  pattern: a: b\n  path: /w/p/src\n\nuser:\nThanks.\n";
+        let session = imported("cursor", text);
+        assert_eq!(calls(&session), ["Read read a.txt", "Grep search src"]);
+        let users = session.events.iter().filter(|event| matches!(event, crate::RecordedEvent::User { .. }));
+        assert_eq!(users.count(), 2);
     }
 }

@@ -131,7 +131,7 @@ fn user(recorder: &mut Recorder, body: &Value) {
                 let id = text(block, "tool_use_id").unwrap_or_default();
                 recorder.result(id, content(&block["content"]), is_failed(block));
             }
-            _ => recorder.user(text(block, "text").unwrap_or_default()),
+            _ => recorder.user(block.as_str().or_else(|| text(block, "text")).unwrap_or_default()),
         }
     }
 }
