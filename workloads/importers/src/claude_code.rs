@@ -59,7 +59,9 @@ impl Importer for ClaudeCode {
             head.has("session_id") && (head.has("message.content") || head.is("subtype", "init") || is_result);
         let is_summary = head.is("type", "summary") && head.has("leafUuid");
         let is_snapshot = head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
-        is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot
+        // Qwen Code's records are like these, with messages of Gemini's API.
+        let is_other = head.has("message.parts");
+        !is_other && (is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot)
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -67,10 +69,11 @@ impl Importer for ClaudeCode {
     }
 }
 /// Types of records that hold no call and no message.
-const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attribution-snapshot \
-    attachment content-replacement custom-title file-history-snapshot frame-link last-prompt marble-origami-commit \
-    marble-origami-snapshot mode permission-mode pr-link progress queue-operation rate_limit_event speculation-accept \
-    stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
+const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attribution-snapshot atis-latch \
+    attachment content-replacement custom-title file-history-delta file-history-snapshot frame-link last-prompt \
+    marble-origami-commit marble-origami-snapshot mode permission-mode pr-link progress queue-operation \
+    rate_limit_event speculation-accept stream_event summary system tag task-summary tool_progress \
+    tool_use_summary worktree-state";
 
 /// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
 ///
