@@ -1,7 +1,7 @@
 //! Builds a session from the parts that most formats have: messages, answers, tool calls with JSON arguments, and
 //! results as text. What a call did to files follows from its tool, arguments and result: [`super::tools`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -512,12 +512,16 @@ impl Recorder {
         }
         // A directory to which a command goes is a directory of the session.
         let (mut paths, mut of_commands) = (Vec::new(), Vec::new());
+        let mut changed: HashSet<String> = HashSet::new();
         for item in &items {
             let Item::Call(call) = item else {
                 continue;
             };
             // The directories of a command do not depend on its result.
             let (meaning, _) = understood(call, results.get(&call.id).filter(|_| main.is_empty()))?;
+            if matches!(meaning.op, Op::Write | Op::Edit) {
+                changed.extend(meaning.path.clone());
+            }
             paths.extend(meaning.path);
             if let Some((line, platform)) = meaning.command {
                 let from = call.dir.as_deref().unwrap_or(&main);
@@ -542,6 +546,12 @@ impl Recorder {
         } else {
             session.roots.add_elsewhere(paths.iter().map(String::as_str));
         }
+        // Tools that read a file list a directory, too. A path with others below it is one.
+        let mut directories: HashSet<String> = HashSet::new();
+        for path in &paths {
+            let ends = path.match_indices(['/', '\\']).map(|(end, _)| &path[..end]);
+            directories.extend(ends.filter(|dir| !changed.contains(*dir)).map(str::to_owned));
+        }
         let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
         // Results that stand before their call follow it.
         let mut early: HashMap<String, SpilledValue<String>> = HashMap::new();
@@ -555,7 +565,12 @@ impl Recorder {
             match item {
                 Item::Event(event) => session.events.push(event),
                 Item::Call(call) => {
-                    let (meaning, args) = understood(&call, results.get(&call.id))?;
+                    let (mut meaning, args) = understood(&call, results.get(&call.id))?;
+                    let is_directory =
+                        meaning.path.as_deref().is_some_and(|path| directories.contains(path.trim_end_matches('/')));
+                    if meaning.op == Op::Read && is_directory {
+                        meaning = Meaning { op: Op::List, path: meaning.path, err: meaning.err, ..Meaning::default() };
+                    }
                     let from = call.dir.as_deref().unwrap_or(&main);
                     let from = session.roots.absolute(&main, from);
                     let place = |roots: &mut Roots, path: &str| {

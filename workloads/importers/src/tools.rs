@@ -209,14 +209,21 @@ fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         }
         Some("create") => write(args, result),
         Some("insert") => insert(args, result),
-        Some("str_replace" | "undo_edit") => edit(args, result),
+        Some("str_replace" | "strReplace" | "undo_edit") => edit(args, result),
+        Some("append") => append(args, result),
         _ => plain(Op::Other, result),
     }
 }
 
 fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATH_ARGUMENTS).map(str::to_owned);
-    let range = range(args);
+    let (path, part) = match text(args, &PATH_ARGUMENTS) {
+        Some(path) => {
+            let (path, part) = part_of_path(path);
+            (Some(path.to_owned()), part)
+        }
+        None => (None, None),
+    };
+    let range = range(args).or(part);
     let err = failure(Op::Read, result);
     if let (Some(path), Some((shown, _)), None) = (&path, result, err)
         && let Some(files) = files_of_directory(shown, path)
@@ -320,6 +327,20 @@ pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
     let offset = number(args, &["offset"]);
     let limit = number(args, &["limit"]);
     (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
+}
+
+/// A path without the part that forks of Pi name behind it, `:175-360` or `:raw`; and the first line and the number of lines.
+fn part_of_path(path: &str) -> (&str, Option<(u64, u64)>) {
+    let Some((file, part)) = path.rsplit_once(':') else {
+        return (path, None);
+    };
+    let lines: Option<(u64, u64)> =
+        part.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match lines {
+        _ if part == "raw" => (file, None),
+        Some((first, last)) if 0 < first && first <= last => (file, Some((first, last - first + 1))),
+        _ => (path, None),
+    }
 }
 
 fn newlines(text: &str) -> u64 {
