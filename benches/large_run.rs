@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rundir::{
-    Calls, CellEpoch, Environment, Epoch, Latencies, Looks, Outcome, Plan, SCHEMA_VERSION, Sample, Writer, histogram,
+    Calls, CellEpoch, Environment, Epoch, Latencies, Looks, Outcome, Plan, RUN_DIRECTORY_VERSION, Sample, Writer,
+    histogram,
 };
 
 const WORKLOADS: u32 = 25;
@@ -54,7 +55,7 @@ pub fn million_calls(dir: &Path) -> u64 {
                         max_ns: durations[2],
                     };
                     let sample = Sample {
-                        v: SCHEMA_VERSION,
+                        v: RUN_DIRECTORY_VERSION,
                         epoch,
                         round,
                         order,
@@ -73,7 +74,7 @@ pub fn million_calls(dir: &Path) -> u64 {
                     order += 1;
                 }
                 let cell = CellEpoch {
-                    v: SCHEMA_VERSION,
+                    v: RUN_DIRECTORY_VERSION,
                     epoch,
                     arm: arm.name.clone(),
                     workload: workload.name.clone(),
@@ -87,7 +88,7 @@ pub fn million_calls(dir: &Path) -> u64 {
             }
         }
         let ended = Epoch {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             epoch,
             section: plan.schedule.sections[0].name.clone(),
             cells: WORKLOADS,

@@ -2,6 +2,7 @@
 //!
 //! Rules about the meaning of a question are not decided: a trace has no words of the user.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use tokens::{CallPurpose, Conversation, PartKind};
 
@@ -18,7 +19,7 @@ const LATER_CALLS: usize = 2;
 const GATHERING_CALLS: usize = 2;
 
 /// What a rule says, if it applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuleAdvice {
     /// Keep results in files.
@@ -28,7 +29,7 @@ pub enum RuleAdvice {
 }
 
 /// A rule of source 5, and what it finds in a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RuleAnswer {
     /// What it says if it applies.
     pub says: RuleAdvice,

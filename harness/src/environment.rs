@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use fuse::connection::fusectl;
-use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
+use rundir::{Environment, RUN_DIRECTORY_VERSION, ScratchReceipt};
 
 use runner::scratch::ScratchDisk;
 
@@ -79,7 +79,7 @@ pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
     let product = read("/sys/class/dmi/id/product_name").trim().to_owned();
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     Ok(Environment {
-        schema: SCHEMA_VERSION,
+        schema: RUN_DIRECTORY_VERSION,
         kernel: format!("{} {}", kernel.release().to_string_lossy(), kernel.version().to_string_lossy()),
         cpu: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),
         cpus,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use figures::context::MODELS;
-use rundir::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
+use rundir::{Basis, ModelFactor, RUN_DIRECTORY_VERSION, SessionContext};
 use tokens::Conversation;
 use workloads::context::{INLINE, context, context_names_of};
 use workloads::definition::{SessionSource, Workload};
@@ -84,7 +84,7 @@ fn line(
         }
     });
     SessionContext {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         workload: workload.to_owned(),
         policy: policy.to_owned(),
         basis,

@@ -26,7 +26,7 @@ pub fn result_tokens(script: &Script) -> u64 {
 }
 
 /// The reads of a recording, rendered by this module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct RenderedAgain {
     /// Number of reads of files with known bytes.
     pub reads: usize,

@@ -9,7 +9,7 @@ use sqlite::tables::Db;
 
 use crate::tables::{self, Advance};
 
-/// A change of the cache's own tables. A change of this type, or of one in it, needs a new [`tables::TABLES_VERSION`].
+/// A change of the cache's own tables. A change of this type, or of one in it, needs a new [`tables::CACHE_VERSION`].
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Note<'a> {
     /// Steps that the tables take first.

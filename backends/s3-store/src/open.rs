@@ -21,7 +21,7 @@ use crate::invalidation::Invalidation;
 use crate::link::Link;
 use crate::mirroring::{self, CommitFiles, Mirror};
 use crate::open_error::OpenError;
-use crate::tables::{self, Placeholders, TABLES_VERSION};
+use crate::tables::{self, CACHE_VERSION, Placeholders};
 use crate::unread::UnreadVersions;
 use crate::{Counters, Inner, RECOVERY, S3Store, recovery};
 
@@ -63,7 +63,7 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
             }
             db.connection.execute_batch(include_str!("schema.sql"))?;
             tables::set_setting(db, "memory", &memory)?;
-            tables::set_setting(db, "tables", TABLES_VERSION)?;
+            tables::set_setting(db, "tables", CACHE_VERSION)?;
         }
         Ok(Some((
             tables::setting(db, "memory")?.unwrap_or_default(),
@@ -72,12 +72,12 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
     });
     let name = file.display();
     match found.map_err(in_cache(file))? {
-        Some((found, version)) if found == memory && version == TABLES_VERSION => {
+        Some((found, version)) if found == memory && version == CACHE_VERSION => {
             let written = tables::write_tails(&store.db(), || store.settle());
             written.map_err(in_cache(file))
         }
         Some((found, version)) if found == memory => Err(OpenError::Cache(format!(
-            "{name} has tables of version {version:?}; this ctxbench knows version {TABLES_VERSION}\n  fix: choose another file with --cache"
+            "{name} has tables of version {version:?}; this ctxbench knows version {CACHE_VERSION}\n  fix: choose another file with --cache"
         ))),
         Some((found, _)) => Err(OpenError::Cache(format!(
             "{name} is the cache of {found}, not of {memory}\n  fix: choose another file with --cache"

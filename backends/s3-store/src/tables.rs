@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use sqlite::tables::nodes::{signed, unsigned};
 use sqlite::tables::{Db, content, note_copied};
 
-/// The version of the tables in `schema.sql`.
-pub(super) const TABLES_VERSION: &str = "12";
+/// The version of the tables in `schema.sql`, in the cache of a mount.
+pub(super) const CACHE_VERSION: &str = "12";
 
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     postcard::to_allocvec(value).map_err(|error| StoreError::storage(Errno::IO, error))

@@ -76,7 +76,7 @@ use open::{
     prepare, resolve,
 };
 use open_error::unreadable;
-pub use open_error::{SCHEMA_VERSION, SqliteOpenError};
+pub use open_error::{DATABASE_VERSION, SqliteOpenError};
 use record::Record;
 use redo::Redo;
 use room::Room;

@@ -14,7 +14,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs}
 use rustix::io::Errno;
 
 use crate::files::{files_of, folder, foreign_beside, has_log, has_redo, log_of, redo_of, tails_of};
-use crate::open_error::{SCHEMA_VERSION, SqliteOpenError, unreadable};
+use crate::open_error::{DATABASE_VERSION, SqliteOpenError, unreadable};
 use crate::{header, owner, room};
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
@@ -319,7 +319,7 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Sql
     if !is_new && application != APPLICATION_ID {
         return Err(SqliteOpenError::Foreign { path: path.to_owned(), found: application });
     }
-    if !is_new && version != SCHEMA_VERSION {
+    if !is_new && version != DATABASE_VERSION {
         return Err(SqliteOpenError::Version { path: path.to_owned(), found: version });
     }
     Ok(!is_new)
@@ -344,7 +344,7 @@ fn check_header(connection: &Connection, path: &Path) -> Result<(), SqliteOpenEr
         Err(unreadable(path, &"file is not a database"))
     } else if header.application_id != APPLICATION_ID && !(is_new && header.has_checksums) {
         Err(SqliteOpenError::Foreign { path: path.to_owned(), found: header.application_id })
-    } else if header.user_version != SCHEMA_VERSION && !is_new {
+    } else if header.user_version != DATABASE_VERSION && !is_new {
         Err(SqliteOpenError::Version { path: path.to_owned(), found: header.user_version })
     } else if !header.has_checksums {
         Err(unreadable(path, &"the first page of the database is damaged"))
@@ -362,7 +362,7 @@ pub(super) fn adopt_copy(path: &Path) -> Result<(), SqliteOpenError> {
         header.is_database
             && header.has_checksums
             && header.application_id == APPLICATION_ID
-            && header.user_version == SCHEMA_VERSION
+            && header.user_version == DATABASE_VERSION
     };
     sqlite_pages::stamp_copy(path, is_ours).map_err(|error| unreadable(path, &error))
 }
@@ -412,7 +412,7 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), Sqlite
     }
     if !is_there {
         let create = format!(
-            "BEGIN; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;",
+            "BEGIN; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {DATABASE_VERSION}; COMMIT;",
             include_str!("schema.sql")
         );
         connection.execute_batch(&create).map_err(wrong)?;

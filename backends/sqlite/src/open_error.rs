@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::files::folder;
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 6;
+pub const DATABASE_VERSION: i32 = 6;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ pub enum SqliteOpenError {
         fix: &'static str,
     },
     /// Another ctxbench wrote it.
-    #[error("{} has schema version {found}; this ctxbench knows version {SCHEMA_VERSION}\n  fix: mount it with the ctxbench that wrote it", .path.display())]
+    #[error("{} has schema version {found}; this ctxbench knows version {DATABASE_VERSION}\n  fix: mount it with the ctxbench that wrote it", .path.display())]
     Version {
         /// The file.
         path: PathBuf,

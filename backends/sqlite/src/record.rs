@@ -18,7 +18,7 @@ use crate::{content, names, nodes, reclaim, synced_rows, xattrs};
 pub(super) const PAYLOAD_LIMIT: usize = PAYLOAD_MAX - 1024;
 
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
-/// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.
+/// [`super::DATABASE_VERSION`]: a mount may find the records of an earlier build.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Record<'a> {
     SetAttr {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arms::backend::DEFINITION;
-use rundir::{Epoch, Outcome, Placement, Plan, SCHEMA_VERSION, Sample, Section, cache_state};
+use rundir::{Epoch, Outcome, Placement, Plan, RUN_DIRECTORY_VERSION, Sample, Section, cache_state};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 use workloads::definition::{CacheState, Workload};
@@ -231,7 +231,7 @@ impl Lab for Machine {
 pub fn unfinished(plan: &Plan, epoch: u32, cell: &PlannedCell, arm: &str, outcome: Outcome, reason: &str) -> Sample {
     let workload = &plan.workloads[cell.workload];
     Sample {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         epoch,
         arm: arm.to_owned(),
         workload: workload.name.clone(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use arms::backend::{Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
-    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, SkippedCell,
-    cache_state,
+    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, RUN_DIRECTORY_VERSION, Section,
+    SkippedCell, cache_state,
 };
 use stats::MIN_EPOCHS;
 use trial::features::{Feature, short_features};
@@ -81,7 +81,7 @@ pub struct Inputs<'a> {
 /// Makes the plan. `given` has its name, its times and settings, and its policies.
 pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
     let mut plan = Plan {
-        schema: SCHEMA_VERSION,
+        schema: RUN_DIRECTORY_VERSION,
         essay: inputs.suite.essay.trim().to_owned(),
         probes: inputs.suite.probes,
         crash_points: if inputs.suite.probes { CRASH_POINTS } else { 0 },

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rundir::{Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Section, Writer, cache_state};
+use rundir::{Epoch, Outcome, Plan, RUN_DIRECTORY_VERSION, Run, RunError, Sample, Section, Writer, cache_state};
 use rustix::io::Errno;
 use stats::MIN_EPOCHS;
 
@@ -206,7 +206,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Epoch, RunEnd> {
         let cpu = lab.begin_epoch(self.plan, &state.section, state.sound + state.void).map_err(RunEnd::NoScratch)?;
         let mut epoch = Epoch {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             epoch: number,
             section: state.section.name.clone(),
             cpu,

@@ -7,7 +7,9 @@ use anyhow::bail;
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{claims_markdown, claims_text};
-use verdicts::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
+use schemars::JsonSchema;
+use serde::Serialize;
+use verdicts::claims::{Catalogue, ClaimFile, ClaimResult, Tally, built_in, check, judge_file, tally};
 use verdicts::compare::machine_differences;
 
 use super::format::OutputFormat;
@@ -46,6 +48,17 @@ pub struct Claims {
     results: PathBuf,
     #[command(flatten)]
     prices: PriceList,
+}
+
+/// What `claims` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct CheckedClaims<'a> {
+    /// The directories of the runs.
+    runs: Vec<String>,
+    /// How many claims there are of each status.
+    tally: Tally,
+    /// The claims, in the order of their files.
+    claims: &'a [ClaimResult],
 }
 
 impl Claims {
@@ -92,11 +105,7 @@ impl Claims {
         let judged: Vec<_> = judged.collect();
         drop(line);
         let names = runs.iter().map(|evidence| evidence.run.dir.display().to_string());
-        let json = serde_json::json!({
-            "runs": names.collect::<Vec<_>>(),
-            "tally": tally(&judged),
-            "claims": judged,
-        });
+        let json = CheckedClaims { runs: names.collect(), tally: tally(&judged), claims: &judged };
         let (text, markdown) = (|| claims_text(&judged), || claims_markdown(&judged));
         self.format.print(text, markdown, &json)?;
         Ok(ExitCode::SUCCESS)

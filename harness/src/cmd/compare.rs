@@ -7,11 +7,14 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use reports::render::{comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text};
 use rundir::Run;
+use schemars::JsonSchema;
+use serde::Serialize;
 use verdicts::claims::judge;
-use verdicts::compare::{Gate, compare};
+use verdicts::compare::{Gate, RunComparison, compare};
 use verdicts::decide::{PolicyVerdict, check_distinct};
-use verdicts::rank::rank;
+use verdicts::rank::{Ranking, rank};
 
+use super::format::print_json;
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;
 
@@ -89,6 +92,16 @@ enum Format {
     Junit,
 }
 
+/// What `compare` prints for programs.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum PrintedComparison<'a> {
+    /// Of several runs: the changes from the old run to the new ones.
+    Runs(&'a RunComparison),
+    /// Of one run: the ranks of its arms.
+    Arms(&'a Ranking),
+}
+
 /// The exit code of a failing gate: 1 is for runs that cannot be compared.
 const GATE_FAILS: u8 = 12;
 
@@ -117,7 +130,7 @@ impl Compare {
         match self.format {
             Format::Text => print!("{}", comparison_text(&found)),
             Format::Markdown => print!("{}", comparison_markdown(&found)),
-            Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            Format::Json => print_json(&PrintedComparison::Runs(&found))?,
             Format::Junit => {
                 let junit = comparison_junit(&found).map_err(|problem| anyhow::anyhow!(problem))?;
                 print!("{junit}");
@@ -146,7 +159,7 @@ impl Compare {
         match self.format {
             Format::Text => print!("{}", ranking_text(&found)),
             Format::Markdown => print!("{}", ranking_markdown(&found)),
-            Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            Format::Json => print_json(&PrintedComparison::Arms(&found))?,
             Format::Junit => {
                 bail!("--format junit needs two runs to compare: name an old and a new one")
             }

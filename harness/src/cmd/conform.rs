@@ -14,7 +14,8 @@ use backends::registry::Registry;
 use clap::Args;
 use reports::render::{markdown_table, table};
 use rundir::{Arm, ArmBackend, Plan, Writer};
-use serde_json::{Map, Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::format::ScreenFormat;
 use crate::environment::{self, environment_in};
@@ -87,7 +88,7 @@ impl Conform {
         if interrupt.is_set() {
             return Ok(ExitCode::from(130));
         }
-        self.format.print(|| self.page(&features, &columns), &document(&features, &columns))?;
+        self.format.print(|| self.page(&features, &columns), &ConformanceTable::of(&features, &columns))?;
         let mut results = columns.iter().flat_map(|column| &column.results);
         let fails = results.any(|result| matches!(result, FeatureResult::Fails(_)));
         Ok(ExitCode::from(u8::from(fails)))
@@ -235,21 +236,58 @@ impl Conform {
     }
 }
 
-/// The same as the page, for programs. A feature that was not reached has no result.
-fn document(features: &[&Feature], columns: &[Column]) -> Value {
-    let rows = features.iter().enumerate().map(|(at, feature)| {
-        let results = columns.iter().filter_map(|column| {
-            let (word, why) = match column.results.get(at)? {
-                FeatureResult::Works => ("works", None),
-                FeatureResult::Fails(why) => ("fails", Some(why)),
-                FeatureResult::Skipped(why) => ("skipped", Some(why)),
-            };
-            Some((column.arm.name.clone(), json!({"outcome": word, "reason": why})))
+/// What `conform` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ConformanceTable {
+    features: Vec<FeatureRow>,
+}
+
+/// A feature on each file system.
+#[derive(Serialize, JsonSchema)]
+struct FeatureRow {
+    group: &'static str,
+    name: &'static str,
+    /// By file system; a feature that was not reached has no result.
+    results: BTreeMap<String, FeatureOutcome>,
+}
+
+/// How a feature is on a file system.
+#[derive(Serialize, JsonSchema)]
+struct FeatureOutcome {
+    outcome: OutcomeWord,
+    reason: Option<String>,
+}
+
+/// Whether a feature works.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum OutcomeWord {
+    Works,
+    Fails,
+    Skipped,
+}
+
+impl FeatureOutcome {
+    fn of(result: &FeatureResult) -> Self {
+        match result {
+            FeatureResult::Works => Self { outcome: OutcomeWord::Works, reason: None },
+            FeatureResult::Fails(why) => Self { outcome: OutcomeWord::Fails, reason: Some(why.clone()) },
+            FeatureResult::Skipped(why) => Self { outcome: OutcomeWord::Skipped, reason: Some(why.clone()) },
+        }
+    }
+}
+
+impl ConformanceTable {
+    fn of(features: &[&Feature], columns: &[Column]) -> Self {
+        let rows = features.iter().enumerate().map(|(at, feature)| {
+            let results = columns.iter().filter_map(|column| {
+                let result = column.results.get(at)?;
+                Some((column.arm.name.clone(), FeatureOutcome::of(result)))
+            });
+            FeatureRow { group: feature.group, name: feature.name, results: results.collect() }
         });
-        let results: Map<String, Value> = results.collect();
-        json!({"group": feature.group, "name": feature.name, "results": results})
-    });
-    json!({"features": rows.collect::<Vec<_>>()})
+        Self { features: rows.collect() }
+    }
 }
 
 /// A directory as an arm. The environment records its file system.

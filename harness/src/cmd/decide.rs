@@ -8,6 +8,8 @@ use clap::Args;
 use reports::answer::Overview;
 use reports::render::{decision_record, decisions_markdown, decisions_text};
 use rundir::Run;
+use schemars::JsonSchema;
+use serde::Serialize;
 use verdicts::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decide};
 
 use super::format::OutputFormat;
@@ -57,6 +59,15 @@ pub struct Decide {
     prices: PriceList,
 }
 
+/// What `decide` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PrintedDecisions<'a> {
+    /// The answer for each use.
+    answer: &'a Overview,
+    /// The decision of each policy about each candidate.
+    decisions: &'a [Decision],
+}
+
 impl Decide {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dirs = if self.runs.is_empty() { vec![measured_run_dir(None, &self.results)?] } else { self.runs.clone() };
@@ -78,7 +89,7 @@ impl Decide {
             self.format.print(
                 || decisions_text(&overview, &decisions),
                 || decisions_markdown(&decisions),
-                &serde_json::json!({ "answer": overview, "decisions": decisions }),
+                &PrintedDecisions { answer: &overview, decisions: &decisions },
             )?
         }
         Ok(ExitCode::from(worst(&decisions).exit_code()))

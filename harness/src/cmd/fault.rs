@@ -1,5 +1,6 @@
 //! `ctxbench fault`: injects faults around a backend and reports the losses.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,9 +13,11 @@ use clap::Args;
 use reports::render::{number_of, table, write_faults};
 use rundir::faults::{CellKind, CrashPoints, FaultOutcome};
 use rundir::{Plan, PlannedScenario, Run, Writer};
+use schemars::JsonSchema;
+use serde::Serialize;
 use workloads::fault::{Group, Scenario, scenario, scenarios};
 
-use super::format::ScreenFormat;
+use super::format::{ScreenFormat, print_json};
 use crate::crash_words::crash_words;
 use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
@@ -295,6 +298,19 @@ fn print_outcome(outcome: &FaultOutcome, left: usize, estimate: &Estimate) {
     );
 }
 
+/// What `report` prints of a fault run for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct FaultHeadline<'a> {
+    /// The run's directory.
+    run: Cow<'a, str>,
+    /// Its page.
+    report: Cow<'a, str>,
+    /// How many scenarios on a backend ended so, by outcome.
+    outcomes: BTreeMap<&'static str, u64>,
+    /// The crash points, by backend and loss.
+    crash_points: &'a [CrashPoints],
+}
+
 /// Writes the page and prints a summary. The exit code is 1 if a promise was breached or an outcome is unknown.
 pub fn conclude(dir: &Path, format: ScreenFormat) -> anyhow::Result<ExitCode> {
     let run = Run::read(dir)?;
@@ -307,13 +323,12 @@ pub fn conclude(dir: &Path, format: ScreenFormat) -> anyhow::Result<ExitCode> {
         ScreenFormat::Text => print!("{}", summary(&run, &kinds, &page)),
         ScreenFormat::Json => {
             let kinds = kinds.iter().map(|(kind, count)| (kind.words(), *count));
-            let json = serde_json::json!({
-                "run": dir,
-                "report": page,
-                "outcomes": kinds.collect::<BTreeMap<_, _>>(),
-                "crash_points": run.crash_points,
-            });
-            println!("{}", serde_json::to_string_pretty(&json)?);
+            print_json(&FaultHeadline {
+                run: dir.to_string_lossy(),
+                report: page.to_string_lossy(),
+                outcomes: kinds.collect(),
+                crash_points: &run.crash_points,
+            })?;
         }
     }
     let bad_outcome = kinds.keys().any(|kind| *kind >= CellKind::Unknown);

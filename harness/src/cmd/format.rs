@@ -24,12 +24,18 @@ pub enum ScreenFormat {
     Json,
 }
 
+/// Prints a document. Its type has an entry in `format_tests`.
+pub fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string_pretty(document)?);
+    Ok(())
+}
+
 impl ScreenFormat {
     /// Prints what was found in this form.
     pub fn print(self, text: impl FnOnce() -> String, json: &impl Serialize) -> anyhow::Result<()> {
         match self {
             ScreenFormat::Text => print!("{}", text()),
-            ScreenFormat::Json => println!("{}", serde_json::to_string_pretty(json)?),
+            ScreenFormat::Json => print_json(json)?,
         }
         Ok(())
     }
@@ -46,7 +52,7 @@ impl OutputFormat {
         match self {
             OutputFormat::Text => print!("{}", text()),
             OutputFormat::Markdown => print!("{}", markdown()),
-            OutputFormat::Json => println!("{}", serde_json::to_string_pretty(json)?),
+            OutputFormat::Json => print_json(json)?,
         }
         Ok(())
     }

@@ -1,20 +1,22 @@
 //! The answer that `run` and `report` print at their end.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use reports::answer::{AdviceKind, Overview, UseAnswer};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::format::ScreenFormat;
 use crate::reporting::ReportInputs;
 
-/// What `run` and `report` print for programs.
-#[derive(Serialize)]
-struct Headline<'a> {
+/// What `run`, `report` and `merge` print for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Headline<'a> {
     /// The run's directory.
-    run: &'a Path,
+    run: Cow<'a, str>,
     /// Its page.
-    report: &'a Path,
+    report: Cow<'a, str>,
     /// The answer.
     answer: &'a Overview,
 }
@@ -28,7 +30,8 @@ pub fn print_answer(inputs: &ReportInputs, page: &Path, format: ScreenFormat) ->
             print!("{}", inputs.overview.terminal(&closing));
         }
         ScreenFormat::Json => {
-            let printed = Headline { run, report: page, answer: &inputs.overview };
+            let (run, report) = (run.to_string_lossy(), page.to_string_lossy());
+            let printed = Headline { run, report, answer: &inputs.overview };
             println!("{}", serde_json::to_string_pretty(&printed)?);
         }
     }

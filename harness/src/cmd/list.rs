@@ -1,15 +1,17 @@
 //! `ctxbench list`: lists backends, workloads, suites and policies.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{paragraph, table};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use verdicts::decide::{self, Policy};
 use workloads::catalogue;
 
-use super::format::ScreenFormat;
+use super::format::{ScreenFormat, print_json};
 
 /// List backends, workloads, suites and policies.
 #[derive(Debug, Args)]
@@ -33,7 +35,7 @@ impl List {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         match self.format {
             ScreenFormat::Text => self.print(registry)?,
-            ScreenFormat::Json => println!("{}", serde_json::to_string_pretty(&all(registry)?)?),
+            ScreenFormat::Json => print_json(&Listing::of(registry)?)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -75,31 +77,72 @@ impl List {
     }
 }
 
-/// Everything that can be listed, for programs.
-fn all(registry: &Registry) -> anyhow::Result<Value> {
-    let backends = registry.all().map(|backend| {
-        let described = backend.describe();
-        let unusable = backend.versions().err().map(|reason| reason.to_string());
-        json!({
-            "name": described.name, "summary": described.summary, "durability": described.durability,
-            "unusable": unusable,
-        })
-    });
-    let backends: Vec<Value> = backends.collect();
-    let mut workloads = Vec::new();
-    for name in catalogue::workload_names() {
-        let workload = catalogue::workload(&name)?;
-        let states: Vec<_> = workload.states.iter().map(|state| state.name()).collect();
-        let calls = workload.script.timed_calls().into_iter().map(|(kind, count)| (kind.to_string(), count.into()));
-        let calls: serde_json::Map<String, Value> = calls.collect();
-        workloads.push(json!({"name": name, "essay": workload.essay, "states": states, "calls": calls}));
+/// What `list` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Listing {
+    backends: Vec<ListedBackend>,
+    workloads: Vec<ListedWorkload>,
+    policies: Vec<ListedPolicy>,
+    suites: Vec<String>,
+}
+
+/// A backend in a listing.
+#[derive(Serialize, JsonSchema)]
+struct ListedBackend {
+    name: String,
+    summary: String,
+    durability: String,
+    /// Why it cannot be used here.
+    unusable: Option<String>,
+}
+
+/// A workload in a listing.
+#[derive(Serialize, JsonSchema)]
+struct ListedWorkload {
+    name: String,
+    essay: String,
+    /// The names of its cache states.
+    states: Vec<String>,
+    /// The timed calls of a pass, by kind.
+    calls: BTreeMap<String, u64>,
+}
+
+/// A policy in a listing.
+#[derive(Serialize, JsonSchema)]
+struct ListedPolicy {
+    name: String,
+    #[serde(rename = "use")]
+    title: String,
+    question: String,
+}
+
+impl Listing {
+    fn of(registry: &Registry) -> anyhow::Result<Self> {
+        let backends = registry.all().map(|backend| {
+            let described = backend.describe();
+            let unusable = backend.versions().err().map(|reason| reason.to_string());
+            ListedBackend {
+                name: described.name,
+                summary: described.summary,
+                durability: described.durability,
+                unusable,
+            }
+        });
+        let backends = backends.collect();
+        let workloads = catalogue::workload_names().into_iter().map(|name| {
+            let workload = catalogue::workload(&name)?;
+            let states = workload.states.iter().map(|state| state.name().to_owned()).collect();
+            let calls = workload.script.timed_calls().into_iter();
+            let calls = calls.map(|(kind, count)| (kind.to_string(), count)).collect();
+            Ok(ListedWorkload { name, essay: workload.essay, states, calls })
+        });
+        let workloads = workloads.collect::<anyhow::Result<_>>()?;
+        let policies = decide::built_in().into_iter().map(|name| {
+            let (file, text) = decide::find(&name)?;
+            let policy = Policy::parse(&file, &text)?;
+            Ok(ListedPolicy { name, title: policy.words().title, question: policy.question })
+        });
+        let policies = policies.collect::<anyhow::Result<_>>()?;
+        Ok(Self { backends, workloads, policies, suites: catalogue::suite_names() })
     }
-    let mut policies = Vec::new();
-    for name in decide::built_in() {
-        let (file, text) = decide::find(&name)?;
-        let policy = Policy::parse(&file, &text)?;
-        policies.push(json!({"name": name, "use": policy.words().title, "question": policy.question}));
-    }
-    let suites = catalogue::suite_names();
-    Ok(json!({"backends": backends, "workloads": workloads, "policies": policies, "suites": suites}))
 }

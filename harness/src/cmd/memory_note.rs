@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::format::ScreenFormat;
@@ -65,6 +67,20 @@ pub struct Recall {
     format: ScreenFormat,
 }
 
+/// What `remember` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RememberedNote<'a> {
+    /// The path of the note.
+    path: &'a str,
+}
+
+/// What `recall` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RecalledNotes<'a> {
+    /// The notes, as the text form prints them.
+    answer: &'a str,
+}
+
 impl Remember {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut given = Map::from_iter([("text".to_owned(), json!(self.text)), ("tags".to_owned(), json!(self.tags))]);
@@ -79,7 +95,7 @@ impl Remember {
         }
         let answer = call_memory(&self.dir, "remember", given)?;
         let path = answer.strip_prefix(REMEMBERED).unwrap_or(&answer);
-        self.format.print(|| format!("{answer}\n"), &json!({ "path": path }))?;
+        self.format.print(|| format!("{answer}\n"), &RememberedNote { path })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -92,7 +108,7 @@ impl Recall {
             ("strategy".to_owned(), json!(self.strategy)),
         ]);
         let answer = call_memory(&self.dir, "recall", given)?;
-        self.format.print(|| format!("{answer}\n"), &json!({ "answer": answer }))?;
+        self.format.print(|| format!("{answer}\n"), &RecalledNotes { answer: &answer })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,6 +9,8 @@ mod doctor;
 mod fault;
 mod fault_agent;
 mod format;
+#[cfg(test)]
+mod format_tests;
 mod headline;
 mod list;
 mod mcp;

@@ -1,5 +1,6 @@
 //! `ctxbench reproduce`: measures one plan several times and reports contradictions.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,8 +9,9 @@ use backends::registry::Registry;
 use clap::Args;
 use reports::render::{columns, table};
 use rundir::Run;
-use serde_json::json;
-use verdicts::reproduction::{Reproduction, reproduction};
+use schemars::JsonSchema;
+use serde::Serialize;
+use verdicts::reproduction::{ArmReproduction, Reproduction, reproduction};
 
 use super::busy::DetachedLoad;
 use super::format::ScreenFormat;
@@ -53,6 +55,16 @@ pub struct Reproduce {
     options: Options,
 }
 
+/// What `reproduce` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PrintedReproduction<'a> {
+    /// Their directories.
+    runs: Vec<Cow<'a, str>>,
+    arms: &'a [ArmReproduction],
+    /// The number of a run, from 1, and a note on it.
+    notes: &'a [(usize, String)],
+}
+
 impl Reproduce {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let dirs = if self.of.is_empty() {
@@ -75,8 +87,8 @@ impl Reproduce {
             Err(problem) => anyhow::bail!("{problem}"),
         };
         let text = || dirs.iter().fold(page(&found), |text, dir| text + &format!("run: {}\n", dir.display()));
-        let runs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
-        let document = json!({"runs": runs, "arms": found.arms, "notes": found.notes});
+        let runs = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+        let document = PrintedReproduction { runs, arms: &found.arms, notes: &found.notes };
         self.format.print(text, &document)?;
         let is_contradicted = found.arms.iter().any(|arm| arm.contradicting > 0);
         Ok(ExitCode::from(u8::from(is_contradicted)))

@@ -1,5 +1,6 @@
 //! `ctxbench status`: lists the mounts of ctxbench on this machine.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use fuse::LOST_BYTES;
 use fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use fuse::daemon::Daemon;
 use inputs::border;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use sqlite::{DatabaseSpace, space};
 
 use super::format::ScreenFormat;
@@ -54,14 +56,17 @@ impl Status {
             let space = (daemon.as_ref()).and_then(|daemon| space_of(daemon, &mount.source));
             let lost = lost_bytes(health, &mount.at);
             if prints_json {
-                rows.push(json!({
-                    "dir": mount.at.to_string_lossy(), "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
-                    "process": daemon.as_ref().map(|daemon| daemon.pid),
-                    "since": daemon.as_ref().map(Process::since),
-                    "read_only": is_read_only,
-                    "health": word(health), "lost_bytes": lost,
-                    "space": space.map(space_json),
-                }));
+                rows.push(MountStatus {
+                    dir: mount.at.to_string_lossy(),
+                    backend: daemon.as_ref().and_then(Process::backend),
+                    source: &mount.source,
+                    process: daemon.as_ref().map(|daemon| daemon.pid),
+                    since: daemon.as_ref().map(Process::since),
+                    read_only: is_read_only,
+                    health: HealthWord::of(health),
+                    lost_bytes: lost,
+                    space: space.map(SpaceStatus::of),
+                });
                 continue;
             }
             let by = by(health, daemon.as_ref());
@@ -78,7 +83,7 @@ impl Status {
             }
         }
         if prints_json {
-            println!("{}", serde_json::Value::Array(rows));
+            println!("{}", serde_json::to_string(&rows)?);
         } else if !all.iter().any(MountEntry::is_ours) {
             println!("nothing is mounted");
         }
@@ -94,13 +99,68 @@ fn space_of(daemon: &Process, source: &str) -> Option<DatabaseSpace> {
     space(&directory.join(path)).ok()?
 }
 
-fn space_json(space: DatabaseSpace) -> serde_json::Value {
-    json!({
-        "database": space.database, "free_pages": space.free_pages, "reserve": space.reserve,
-        "log": space.log, "redo": space.redo,
-        "tails": space.tails, "reserved_ahead": space.reserved_ahead,
-        "disk_free": space.disk_free,
-    })
+/// A mount, as `status` prints it for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct MountStatus<'a> {
+    dir: Cow<'a, str>,
+    backend: Option<String>,
+    source: &'a str,
+    process: Option<u32>,
+    /// In UTC.
+    since: Option<String>,
+    read_only: bool,
+    health: HealthWord,
+    /// Bytes of memory maps or the writeback cache that the store had no place for.
+    lost_bytes: Option<u64>,
+    /// In bytes; of a database on this machine.
+    space: Option<SpaceStatus>,
+}
+
+/// Whether a mount answers.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum HealthWord {
+    Answers,
+    Dead,
+    Silent,
+}
+
+impl HealthWord {
+    fn of(health: MountHealth) -> Self {
+        match health {
+            MountHealth::Answers(_) => HealthWord::Answers,
+            MountHealth::Dead => HealthWord::Dead,
+            MountHealth::Silent => HealthWord::Silent,
+        }
+    }
+}
+
+/// The disk space of a database, in bytes.
+#[derive(Serialize, JsonSchema)]
+struct SpaceStatus {
+    database: u64,
+    free_pages: u64,
+    reserve: u64,
+    log: u64,
+    redo: u64,
+    tails: u64,
+    reserved_ahead: u64,
+    disk_free: u64,
+}
+
+impl SpaceStatus {
+    fn of(space: DatabaseSpace) -> Self {
+        Self {
+            database: space.database,
+            free_pages: space.free_pages,
+            reserve: space.reserve,
+            log: space.log,
+            redo: space.redo,
+            tails: space.tails,
+            reserved_ahead: space.reserved_ahead,
+            disk_free: space.disk_free,
+        }
+    }
 }
 
 fn space_words(space: DatabaseSpace) -> String {
@@ -135,14 +195,6 @@ fn by(health: MountHealth, daemon: Option<&Process>) -> String {
         (Some(daemon), _) => format!("process {}, since {}", daemon.pid, daemon.since()),
         (None, MountHealth::Dead) => "its process is gone".to_owned(),
         (None, _) => "by a process that is not visible here".to_owned(),
-    }
-}
-
-fn word(health: MountHealth) -> &'static str {
-    match health {
-        MountHealth::Answers(_) => "answers",
-        MountHealth::Dead => "dead",
-        MountHealth::Silent => "silent",
     }
 }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use figures::prices::{Cache, ModelPrices, Prices};
 use jiff::{Span, SpanRelativeTo};
 use reports::render::{columns, count, number_of, table};
+use schemars::JsonSchema;
 use serde::Serialize;
 use session_traces::{Blobs, TraceOrigin, trace};
 use tokens::{Account, Conversation, PartKind, Residual, Terms, cached_prompts, median, residual};
@@ -19,6 +20,7 @@ use workloads::definition::SessionSource;
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
+use super::format::print_json;
 use crate::advice::{RuleAdvice, RuleAnswer, rules, wants_files};
 use crate::environment::today;
 use crate::evidence::PriceList;
@@ -91,8 +93,9 @@ struct CountedSession {
     again: Option<RenderedAgain>,
 }
 
-#[derive(Serialize)]
-struct SessionJson {
+/// A session, as `tokens` prints it for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionJson {
     session: String,
     agent: String,
     recorded_model: Option<String>,
@@ -115,7 +118,8 @@ struct SessionJson {
     rendered_again: Option<RenderedAgain>,
 }
 
-#[derive(Serialize)]
+/// A session under a context policy.
+#[derive(Serialize, JsonSchema)]
 struct PolicyJson {
     policy: String,
     tokens_are: &'static str,
@@ -134,7 +138,7 @@ struct PolicyJson {
 }
 
 /// What source 5's rules advise.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct AdviceJson {
     rules: [RuleAnswer; 9],
     /// Whether large results belong into files.
@@ -144,7 +148,8 @@ struct AdviceJson {
     evict_dollars: Option<f64>,
 }
 
-#[derive(Serialize)]
+/// The ledger against the usage that the API reported.
+#[derive(Serialize, JsonSchema)]
 struct LedgerCheck {
     #[serde(flatten)]
     residual: Residual,
@@ -187,7 +192,7 @@ impl Tokens {
             }
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&all)?);
+            print_json(&all)?;
         } else if all.len() > 1 {
             print!("{}", together(&all));
         }

@@ -10,7 +10,8 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use inputs::files::{self, TRACE};
 use reports::render::{number_of, put, put_output_by};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use session_traces::coverage::Coverage;
 use session_traces::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
@@ -122,16 +123,19 @@ impl TraceCommand {
                 trace.events.iter().for_each(|event| counts.add(event));
                 counts.coverage.head(&trace.head);
                 let text = || summary(&trace.head, &trace.files, &counts, &calls);
-                format.print(text, &document(&trace.head, &trace.files, &counts, &calls))?;
+                format.print(text, &PrintedTrace::of(&trace.head, &trace.files, &counts, &calls))?;
             }
             Action::Check { file, format } => {
                 let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let (script, bytes) = compared(&file, &trace)?;
-                let document = json!({
-                    "id": trace.head.id, "reads": bytes.reads, "equal_reads": bytes.equal_reads, "changes": bytes.changes,
-                    "coverage": Coverage::of(&trace),
-                });
+                let document = PrintedTraceCheck {
+                    id: &trace.head.id,
+                    reads: bytes.reads,
+                    equal_reads: bytes.equal_reads,
+                    changes: bytes.changes,
+                    coverage: Coverage::of(&trace),
+                };
                 format.print(|| comparison(&trace, &script, bytes), &document)?;
                 if bytes.equal_reads < bytes.reads {
                     return Ok(ExitCode::FAILURE);
@@ -364,17 +368,62 @@ fn trace_name(out: &Path) -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// The same as [`summary`], for programs.
-fn document(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls: &CountedCalls) -> Value {
-    let recorded: BTreeMap<&str, u64> = counts.calls.iter().map(|(op, n)| (op.name(), *n)).collect();
-    let replayed: BTreeMap<String, u64> = calls.timed.iter().map(|(kind, n)| (kind.to_string(), *n)).collect();
-    json!({
-        "id": head.id, "agent": head.agent, "model": head.model, "fidelity": head.fidelity,
-        "files": files.len(), "bytes": files.iter().map(|file| file.content.bytes).sum::<u64>(),
-        "model_calls": counts.apis, "user_turns": counts.users, "compactions": counts.compactions,
-        "changes": counts.changes, "recorded": recorded, "replayed": replayed, "not_replayed": calls.not_replayed,
-        "coverage": counts.coverage,
-    })
+/// What `trace show` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PrintedTrace<'a> {
+    id: &'a str,
+    agent: &'a str,
+    model: &'a str,
+    fidelity: Fidelity,
+    /// At the start.
+    files: usize,
+    /// Of these files.
+    bytes: u64,
+    model_calls: u64,
+    user_turns: u64,
+    compactions: u64,
+    /// By other programs.
+    changes: u64,
+    /// Calls, by operation.
+    recorded: BTreeMap<&'static str, u64>,
+    /// Calls, by kind.
+    replayed: BTreeMap<String, u64>,
+    /// Calls, by operation.
+    not_replayed: &'a BTreeMap<String, u64>,
+    coverage: &'a Coverage,
+}
+
+/// What `trace check` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PrintedTraceCheck<'a> {
+    id: &'a str,
+    /// Whole reads.
+    reads: u64,
+    /// Those of them with the recorded bytes.
+    equal_reads: u64,
+    changes: u64,
+    coverage: Coverage,
+}
+
+impl<'a> PrintedTrace<'a> {
+    fn of(head: &'a TraceHead, files: &[InitialFile], counts: &'a EventCounts, calls: &'a CountedCalls) -> Self {
+        Self {
+            id: &head.id,
+            agent: &head.agent,
+            model: &head.model,
+            fidelity: head.fidelity,
+            files: files.len(),
+            bytes: files.iter().map(|file| file.content.bytes).sum(),
+            model_calls: counts.apis,
+            user_turns: counts.users,
+            compactions: counts.compactions,
+            changes: counts.changes,
+            recorded: counts.calls.iter().map(|(op, n)| (op.name(), *n)).collect(),
+            replayed: calls.timed.iter().map(|(kind, n)| (kind.to_string(), *n)).collect(),
+            not_replayed: &calls.not_replayed,
+            coverage: &counts.coverage,
+        }
+    }
 }
 
 fn summary(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls: &CountedCalls) -> String {

@@ -1,5 +1,6 @@
 //! `ctxbench unmount`: ends a mount of ctxbench.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use inputs::border;
 
 use arms::mount_command::absolute_path;
 use fuse::attribute;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::format::ScreenFormat;
 
@@ -47,6 +49,14 @@ pub struct Unmount {
     without_waiting: bool,
 }
 
+/// What `unmount` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Unmounted<'a> {
+    dir: Cow<'a, str>,
+    /// false: the daemon had ended before, and the next mount recovers all completed calls.
+    had_daemon: bool,
+}
+
 impl Unmount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = border::path(&self.dir);
@@ -77,7 +87,7 @@ impl Unmount {
                     "{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls\n"
                 )
             };
-            self.format.print(text, &json!({"dir": self.dir.to_string_lossy(), "had_daemon": false}))?;
+            self.format.print(text, &Unmounted { dir: self.dir.to_string_lossy(), had_daemon: false })?;
             return Ok(ExitCode::SUCCESS);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -100,7 +110,7 @@ impl Unmount {
             DaemonEnd::Flushed => {
                 self.format.print(
                     || format!("{at} is unmounted\n"),
-                    &json!({"dir": self.dir.to_string_lossy(), "had_daemon": true}),
+                    &Unmounted { dir: self.dir.to_string_lossy(), had_daemon: true },
                 )?;
                 Ok(ExitCode::SUCCESS)
             }

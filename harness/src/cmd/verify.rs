@@ -9,6 +9,7 @@ use records::published::{PublishedFiles, PublishedTerms, compare_published};
 use records::{Discrepancy, check_records, missing_records};
 use reports::render::write_faults;
 use rundir::Run;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::format::ScreenFormat;
@@ -67,10 +68,10 @@ const SHOWN: usize = 40;
 const STEPS: usize = 4;
 
 /// What was compared, and what differs.
-#[derive(Serialize)]
-struct Verification {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Verification {
     /// The run's directory.
-    run: PathBuf,
+    run: String,
     /// Whether nothing differs.
     holds: bool,
     /// The version that made the run.
@@ -85,7 +86,8 @@ struct Verification {
     notes: Vec<String>,
 }
 
-#[derive(Serialize)]
+/// How much was compared.
+#[derive(Serialize, JsonSchema)]
 struct ComparedCounts {
     passes: usize,
     histograms: usize,
@@ -166,7 +168,7 @@ impl Verify {
                 files: published.files,
                 values: published.values,
             },
-            run: dir,
+            run: dir.to_string_lossy().into_owned(),
             differences,
             notes,
         })
@@ -227,7 +229,7 @@ fn text(found: &Verification) -> String {
     let compared = &found.compared;
     lines.push(format!(
         "{}: {} in {} passes, {} histograms and {} epochs, and in {} files of the report with {} values",
-        found.run.display(),
+        found.run,
         match found.differences.len() {
             0 => "no difference".to_owned(),
             1 => "1 difference".to_owned(),

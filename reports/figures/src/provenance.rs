@@ -1,5 +1,6 @@
 //! Where a figure comes from, which bounds what it can decide, and the mark that says so beside the figure.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::summary::is_simulated;
@@ -7,7 +8,7 @@ use crate::summary::is_simulated;
 inputs::named! {
     /// The origin of a figure, the strongest first. A figure of several inputs has the weakest of theirs: what is computed
     /// from simulated figures is simulated.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum Provenance, name {
         /// Timed or counted in a run.

@@ -16,8 +16,8 @@ use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, Basis, Calls, CellEpoch, DaemonCounters, Environment, Epoch, ExactCounts, Fault,
     Latencies, LengthResult, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel,
-    OpcodeRecord, Outcome, Placement, Plan, PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, Section,
-    SessionContext, Settings, histogram,
+    OpcodeRecord, Outcome, Placement, Plan, PlannedWorkload, Probe, RUN_DIRECTORY_VERSION, Run, Sample, Schedule,
+    Section, SessionContext, Settings, histogram,
 };
 
 /// Epochs of the scripted run.
@@ -56,7 +56,7 @@ fn session_contexts() -> Vec<SessionContext> {
         ..Step::default()
     };
     let session = |policy: &str, basis, large: u64| SessionContext {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         workload: "agent/session".to_owned(),
         policy: policy.to_owned(),
         basis,
@@ -336,7 +336,7 @@ const SECTION: &str = "all";
 /// A pass without times.
 fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Sample {
     Sample {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         epoch,
         round,
         arm: arm.name.clone(),
@@ -371,7 +371,7 @@ fn counted(arm: &Arm, total: u64) -> ExactCounts {
 /// An arm's line of a cell, without times and counts.
 fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
     CellEpoch {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         epoch,
         arm: arm.name.clone(),
         workload: workload.name.clone(),
@@ -389,7 +389,7 @@ fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
 
 fn epoch(epoch: u32) -> Epoch {
     Epoch {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         epoch,
         section: SECTION.to_owned(),
         cells: 2,
@@ -415,7 +415,7 @@ fn plan(seed: u64) -> Plan {
         ..PlannedWorkload::default()
     };
     Plan {
-        schema: SCHEMA_VERSION,
+        schema: RUN_DIRECTORY_VERSION,
         suite: "scripted".to_owned(),
         essay: "A scripted run.".to_owned(),
         created: "2026-11-21T00:00:00Z".to_owned(),
@@ -516,7 +516,7 @@ fn probes() -> Vec<Probe> {
 
 fn fault(arm: &str) -> Fault {
     Fault {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         scenario: "cron-kill".to_owned(),
         arm: arm.to_owned(),
         order: u64::from(arm != "direct"),

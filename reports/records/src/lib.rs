@@ -15,12 +15,13 @@ use rundir::{
     CELLS, Calls, CellEpoch, EPOCHS, Epoch, FAULTS, Outcome, PLAN, POLICY, PROBES, Plan, Run, SAMPLES, Sample,
     cache_state,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use figures::conformance::CONFORMANCE;
 
 /// A value of a file that does not follow from the other records of its run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Discrepancy {
     /// The file, relative to the run directory.
     pub file: String,

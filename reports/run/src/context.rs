@@ -9,7 +9,7 @@ use tokens::{Conversation, ThinkingRetention};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionContext {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The workload.
     #[serde(deserialize_with = "inputs::names::name")]

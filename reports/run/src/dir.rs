@@ -15,7 +15,9 @@ use serde::de::DeserializeOwned;
 
 use super::faults::{CrashPoints, FaultOutcome};
 use super::plan::MOST_EPOCHS;
-use super::{CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
+use super::{
+    CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, RUN_DIRECTORY_VERSION, Sample, SessionContext,
+};
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
@@ -79,7 +81,7 @@ pub enum RunError {
     #[error("{}: the run directory has no such file\n  fix: {WHOLE}", .0.display())]
     Lacks(PathBuf),
     /// Another version of ctxbench with another schema made the run.
-    #[error("{}{}: schema version {found}; this ctxbench reads version {SCHEMA_VERSION}\n  fix: report it with the ctxbench that made it", .file.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
+    #[error("{}{}: schema version {found}; this ctxbench reads version {RUN_DIRECTORY_VERSION}\n  fix: report it with the ctxbench that made it", .file.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
     Schema {
         /// The file.
         file: PathBuf,
@@ -328,7 +330,7 @@ fn check_schema(file: &Path, line: Option<usize>, document: &Document) -> Result
         None => "schema",
     };
     match document.unsigned(field) {
-        Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
+        Some(found) if found == u64::from(RUN_DIRECTORY_VERSION) => Ok(()),
         Some(found) => Err(RunError::Schema { file: file.to_owned(), line, found }),
         None => {
             let problem = format!("field `{field}`: not a schema version");

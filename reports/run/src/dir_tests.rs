@@ -49,7 +49,7 @@ fn audit() -> Audit {
 
 fn outcome() -> FaultOutcome {
     FaultOutcome {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         scenario: "kill-idle".to_owned(),
         group: "daemon".to_owned(),
         backend: "sqlite".to_owned(),
@@ -104,7 +104,7 @@ fn crash_points() -> CrashPoints {
 
 fn fault(order: u64) -> Fault {
     Fault {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         scenario: "cron-kill".to_owned(),
         arm: "direct".to_owned(),
         order,
@@ -209,7 +209,7 @@ fn a_pass_that_was_skipped_or_has_more_answers_than_questions_is_refused() {
         BTreeMap::from([("task".to_owned(), counts)])
     };
     let pass = Sample {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         arm: "a".to_owned(),
         workload: "w".to_owned(),
         state: "hot".to_owned(),
@@ -263,15 +263,21 @@ fn a_run_that_two_runs_are_appended_to_has_all_of_their_records() {
     };
     let name = || "direct".to_owned();
     let run = |seconds| Run {
-        samples: vec![Sample { v: SCHEMA_VERSION, arm: name(), workload: name(), state: name(), ..Sample::default() }],
+        samples: vec![Sample {
+            v: RUN_DIRECTORY_VERSION,
+            arm: name(),
+            workload: name(),
+            state: name(),
+            ..Sample::default()
+        }],
         cells: vec![CellEpoch {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             arm: name(),
             workload: name(),
             state: name(),
             ..CellEpoch::default()
         }],
-        epochs: vec![Epoch { v: SCHEMA_VERSION, section: "all".to_owned(), ..Epoch::default() }],
+        epochs: vec![Epoch { v: RUN_DIRECTORY_VERSION, section: "all".to_owned(), ..Epoch::default() }],
         probes: vec![probe(Outcome::Ok, "")],
         faults: vec![fault(0), fault(1)],
         fault_outcomes: vec![FaultOutcome { seed: seconds as u64, ..outcome() }],
@@ -352,7 +358,7 @@ fn a_line_of_another_version_is_refused_with_both() {
         create(dir.path(), &fault_plan());
         fs::write(dir.path().join(name), "{\"v\":1}\n").unwrap();
         let error = Run::read(dir.path()).unwrap_err().to_string();
-        let versions = format!("schema version 1; this ctxbench reads version {SCHEMA_VERSION}");
+        let versions = format!("schema version 1; this ctxbench reads version {RUN_DIRECTORY_VERSION}");
         assert!(error.contains(name) && error.contains(&versions), "{error}");
     }
 }
@@ -421,7 +427,7 @@ fn a_figure_in_another_unit_is_refused_with_its_file_line_and_field() {
         let dir = tempfile::tempdir().unwrap();
         create(dir.path(), &plan());
         let mut record = record.clone();
-        record["v"] = SCHEMA_VERSION.into();
+        record["v"] = RUN_DIRECTORY_VERSION.into();
         append(&dir.path().join(name), &record).unwrap();
         Run::read(dir.path()).unwrap();
         record.pointer_mut(place).unwrap()[field] = 7.into();
@@ -434,7 +440,7 @@ fn a_figure_in_another_unit_is_refused_with_its_file_line_and_field() {
 #[test]
 fn a_record_that_is_there_twice_is_refused_with_both_lines() {
     let [arm, workload, state] = ["direct", "micro/stat", "hot"].map(str::to_owned);
-    let v = SCHEMA_VERSION;
+    let v = RUN_DIRECTORY_VERSION;
     let sample = Sample {
         v,
         arm: arm.clone(),

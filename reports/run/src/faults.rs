@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Audit of the mount in use; no process of the backend was killed.
@@ -20,7 +21,7 @@ pub const MACHINE_LOSS: &str = "machine-loss";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultOutcome {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The scenario.
     #[serde(deserialize_with = "inputs::names::name")]
@@ -70,7 +71,7 @@ impl FaultOutcome {
     /// The outcome of a scenario that ran, and in which nothing has been seen yet.
     pub fn ran(scenario: &str, group: &str, backend: &str, seed: u64) -> Self {
         Self {
-            v: super::SCHEMA_VERSION,
+            v: super::RUN_DIRECTORY_VERSION,
             scenario: scenario.to_owned(),
             group: group.to_owned(),
             backend: backend.to_owned(),
@@ -144,7 +145,7 @@ impl FaultOutcome {
 }
 
 /// Whether a scenario ran on a backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// It ran.
@@ -273,7 +274,7 @@ pub enum Return {
 }
 
 /// The state of the records after a loss.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Audit {
     /// The weakest call after which the backend promises to keep data; `None` if it promises nothing.
@@ -365,7 +366,7 @@ impl Audit {
 
 inputs::named! {
     /// A checker's verdict, from best to worst.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum AuditVerdict, name {
         /// Everything promised was kept.
@@ -432,7 +433,7 @@ inputs::named! {
 
 inputs::named! {
     /// How crash points are made.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum CrashMethod {
         /// A process is killed, over a real mount.
@@ -445,10 +446,10 @@ inputs::named! {
 }
 
 /// A line of `crash-points.jsonl`: the crash points of one kind on one backend.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrashPoints {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The backend.
     #[serde(deserialize_with = "inputs::names::name")]
@@ -503,7 +504,7 @@ impl CrashPoints {
     /// A line for points that were not run, with the reason.
     pub fn not_run(backend: &str, loss: &str, status: Status, reason: impl ToString) -> Self {
         Self {
-            v: super::SCHEMA_VERSION,
+            v: super::RUN_DIRECTORY_VERSION,
             backend: backend.to_owned(),
             loss: loss.to_owned(),
             status,

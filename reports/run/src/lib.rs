@@ -35,4 +35,4 @@ pub use sample::{
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 /// The version of everything in a run directory. A reader refuses any other.
-pub const SCHEMA_VERSION: u32 = 4;
+pub const RUN_DIRECTORY_VERSION: u32 = 4;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchKind, ScratchReceipt};
+use super::{Looks, ModelFilesPlan, RUN_DIRECTORY_VERSION, ScratchKind, ScratchReceipt};
 
 /// `plan.toml`: written before the first pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub schema: u32,
     /// The suite's name.
     pub suite: String,
@@ -333,7 +333,7 @@ impl Plan {
         arms: Vec<Arm>,
     ) -> Self {
         Self {
-            schema: SCHEMA_VERSION,
+            schema: RUN_DIRECTORY_VERSION,
             suite: suite.to_owned(),
             essay: essay.to_owned(),
             created,
@@ -673,7 +673,7 @@ pub struct SkippedCell {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub schema: u32,
     /// The kernel's release and version.
     pub kernel: String,

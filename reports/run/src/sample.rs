@@ -47,7 +47,7 @@ impl fmt::Display for Outcome {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The epoch, from 0.
     pub epoch: u32,
@@ -250,7 +250,7 @@ pub struct Load {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellEpoch {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The epoch, from 0.
     pub epoch: u32,
@@ -327,7 +327,7 @@ pub const LOAD_PROCESS: &str = "ctxbench-load";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Epoch {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The epoch, from 0. The numbers of all sections are one sequence.
     pub epoch: u32,
@@ -504,7 +504,7 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The probed aspect: `property`, `tool`, `visible`, or `conformance`. What is not offered or was not tried is `skipped`.
     #[serde(deserialize_with = "inputs::names::name")]
@@ -539,7 +539,7 @@ impl Probe {
     /// A line. What is `skipped` was not tried.
     pub fn new(aspect: &str, name: &str, arm: &str, outcome: Outcome, detail: &str) -> Self {
         Self {
-            v: super::SCHEMA_VERSION,
+            v: super::RUN_DIRECTORY_VERSION,
             aspect: aspect.to_owned(),
             name: name.to_owned(),
             arm: arm.to_owned(),
@@ -569,7 +569,7 @@ impl Probe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// [`super::SCHEMA_VERSION`].
+    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
     pub v: u32,
     /// The scenario.
     #[serde(deserialize_with = "inputs::names::name")]

@@ -124,7 +124,7 @@ mod tests {
     fn data_files_can_be_read_back() {
         let (dir, files) = written();
         let json: serde_json::Value = serde_json::from_str(&files["report.json"]).unwrap();
-        assert_eq!(json["schema"], rundir::SCHEMA_VERSION);
+        assert_eq!(json["schema"], rundir::RUN_DIRECTORY_VERSION);
         let rows = |name: &str| {
             let records = csv::Reader::from_reader(files[name].as_bytes());
             records.into_records().count()

@@ -11,7 +11,7 @@ use rundir::faults::{
     AgentEvent, AgentEventKind, Audit, AuditVerdict, CrashMethod, CrashPoints, Fact, FaultOutcome, Recovery, Return,
     Status,
 };
-use rundir::{ENVIRONMENT, MODEL_FILES, PLAN, PlannedScenario, Run, SCHEMA_VERSION, Writer};
+use rundir::{ENVIRONMENT, MODEL_FILES, PLAN, PlannedScenario, RUN_DIRECTORY_VERSION, Run, Writer};
 use serde_json::Value;
 
 use super::report::Report;
@@ -49,7 +49,7 @@ fn outcome() -> FaultOutcome {
         ..Audit::default()
     };
     FaultOutcome {
-        v: SCHEMA_VERSION,
+        v: RUN_DIRECTORY_VERSION,
         scenario: "kill-idle".to_owned(),
         group: "daemon".to_owned(),
         backend: "sqlite".to_owned(),

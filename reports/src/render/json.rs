@@ -29,8 +29,7 @@ struct ReportJson<'a> {
     contexts: &'a Contexts,
     /// How published claims stand.
     claims: &'a [ClaimResult],
-    /// The decision of each policy about each candidate. Their fields follow the policies.
-    #[schemars(with = "Vec<serde_json::Map<String, serde_json::Value>>")]
+    /// The decision of each policy about each candidate.
     decisions: &'a [Decision],
     /// The probes.
     probes: &'a [rundir::Probe],
@@ -40,7 +39,7 @@ struct ReportJson<'a> {
 
 pub(super) fn json(report: &Report<'_>) -> Result<String, String> {
     let json = ReportJson {
-        schema: rundir::SCHEMA_VERSION,
+        schema: rundir::RUN_DIRECTORY_VERSION,
         plan: &report.run.plan,
         answer: report.overview,
         environment: &report.run.environment,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::epochs::{Interval, pool};
-use crate::ratios::{Difference, Ratios};
+use crate::ratios::{BoundedLogRatio, Ratios};
 
 /// The widest margin that a comparison can have, as a ratio. A wider one allows any difference that matters to a reader
 /// of ratios, because the times are a tiny share of what surrounds them.
@@ -136,7 +136,7 @@ impl Margin {
 /// `None` without ratios.
 pub fn compare(ratios: &Ratios, alpha: f64, margin: Margin) -> Option<Comparison> {
     let pooled = pool(&ratios.measured)?;
-    let logs = Difference::of(&[(1.0, ratios)]).map(|found| found.interval(alpha));
+    let logs = BoundedLogRatio::of(&[(1.0, ratios)]).map(|found| found.interval(alpha));
     Some(Comparison {
         ratio: pooled.mean.exp(),
         interval: logs.map(|logs| logs.map(f64::exp)),

@@ -26,5 +26,5 @@ pub use epochs::{Interval, LEVEL, MIN_EPOCHS, PooledEstimate, hodges_lehmann, me
 pub use growth::{Growth, GrowthShape, SizedTime, exponent_weights, growth};
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, has_enough_calls};
-pub use ratios::{Difference, Disturbance, Ratios};
+pub use ratios::{BoundedLogRatio, Disturbance, Ratios};
 pub use share::{failure_bound, share_interval};

@@ -63,9 +63,10 @@ impl Ratios {
     }
 }
 
-/// A weighted sum of log ratios, with the bounds that the disturbance of its parts leaves of it.
+/// The logarithm of a ratio, or of a ratio of ratios: a weighted sum of log ratios, with the bounds that the disturbance of
+/// its parts leaves of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct BoundedLogRatio {
     /// As measured.
     pub measured: WeightedSum,
     /// The least that it can be without the disturbance.
@@ -74,7 +75,7 @@ pub struct Difference {
     most: WeightedSum,
 }
 
-impl Difference {
+impl BoundedLogRatio {
     /// Sums ratios with weights. `None` if one of them comes from too few epochs, or if its disturbance is unknown.
     pub fn of(parts: &[(f64, &Ratios)]) -> Option<Self> {
         let (mut measured, mut least, mut most) = (Vec::new(), Vec::new(), Vec::new());
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn an_interval_reaches_from_the_least_to_the_most_and_past_what_identical_arms_differ_by() {
         let ratios = bounded(&[0.9, 1.0, 1.1], &[2.0, 2.1, 2.2], &[2.4, 2.5, 2.6], 0.05);
-        let found = Difference::of(&[(1.0, &ratios)]).unwrap();
+        let found = BoundedLogRatio::of(&[(1.0, &ratios)]).unwrap();
         let interval = found.interval(0.01);
         let reach = 0.1 / 3.0_f64.sqrt() * 9.924_843;
         assert!((interval.low - (1.0 - 0.05 - reach)).abs() < 1e-6, "{interval:?}");
@@ -152,21 +153,21 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_ratios_takes_the_worst_case_of_each() {
+    fn a_ratio_of_ratios_takes_the_worst_case_of_each() {
         let old = bounded(&[1.0, 1.0, 1.0], &[1.5, 1.5, 1.5], &[2.0, 2.0, 2.0], 0.1);
         let new = bounded(&[3.0, 3.0, 3.0], &[3.5, 3.5, 3.5], &[4.0, 4.0, 4.0], 0.2);
-        let interval = Difference::of(&[(1.0, &new), (-1.0, &old)]).unwrap().interval(0.01);
+        let interval = BoundedLogRatio::of(&[(1.0, &new), (-1.0, &old)]).unwrap().interval(0.01);
         assert!((interval.low - (3.0 - 2.0 - 0.3)).abs() < 1e-9, "{interval:?}");
         assert!((interval.high - (4.0 - 1.0 + 0.3)).abs() < 1e-9, "{interval:?}");
     }
 
     #[test]
-    fn an_unknown_disturbance_leaves_no_difference() {
+    fn an_unknown_disturbance_leaves_no_log_ratio() {
         let mut ratios = Ratios::undisturbed(epochs(&[1.0, 1.1, 1.2]));
-        assert!(Difference::of(&[(1.0, &ratios)]).is_some());
+        assert!(BoundedLogRatio::of(&[(1.0, &ratios)]).is_some());
         let unknown = Ratios { measured: epochs(&[1.0]), disturbance: Disturbance::Unknown };
         ratios.append(unknown);
-        assert_eq!((ratios.measured.len(), Difference::of(&[(1.0, &ratios)])), (4, None));
+        assert_eq!((ratios.measured.len(), BoundedLogRatio::of(&[(1.0, &ratios)])), (4, None));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Ranks the arms of one run in each cell: paired by round, corrected for all pairs of the run.
 
 use rundir::cache_state;
+use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Difference, SeriesKey, baselines, holm, margin, median};
+use stats::{BoundedLogRatio, SeriesKey, baselines, holm, margin, median};
 
 use crate::compare::ALPHA;
 use figures::evidence::RunEvidence;
 use figures::summary::FailedPasses;
 
 /// The ranks of a run's arms.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Ranking {
     /// The cells in which arms have ranks.
     pub cells: Vec<RankedCell>,
@@ -24,7 +25,7 @@ pub struct Ranking {
 }
 
 /// One operation of a workload, and the ranks of its arms.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RankedCell {
     /// The workload.
     pub workload: String,
@@ -39,7 +40,7 @@ pub struct RankedCell {
 }
 
 /// An arm with failed passes in a cell.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnrankedArm {
     /// The arm.
     pub arm: String,
@@ -50,7 +51,7 @@ pub struct UnrankedArm {
 }
 
 /// An arm in a cell.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ArmRank {
     /// The arm.
     pub arm: String,
@@ -63,7 +64,7 @@ pub struct ArmRank {
 }
 
 /// An arm in all cells.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RankedArm {
     /// The arm.
     pub arm: String,
@@ -80,7 +81,7 @@ struct Pair {
     cell: usize,
     arms: (usize, usize),
     edge: f64,
-    difference: Difference,
+    log_ratio: BoundedLogRatio,
 }
 
 /// Ranks the arms of a run. The second of two identical arms is left out.
@@ -131,12 +132,12 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         for (at, (one, _)) in compared.iter().enumerate() {
             for (other_at, (other, _)) in compared.iter().enumerate().skip(at + 1) {
                 let ratios = run.table().ratios(key, one, &[*other], identical);
-                let difference = ratios.and_then(|ratios| Difference::of(&[(1.0, &ratios)]));
-                pairs.extend(difference.map(|difference| Pair {
+                let log_ratio = ratios.and_then(|ratios| BoundedLogRatio::of(&[(1.0, &ratios)]));
+                pairs.extend(log_ratio.map(|log_ratio| Pair {
                     cell: cells.len(),
                     arms: (at, other_at),
                     edge: margin(plan, key, fastest).ratio.ln(),
-                    difference,
+                    log_ratio,
                 }));
             }
         }
@@ -154,7 +155,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
             not_ranked,
         });
     }
-    let p: Vec<(f64, f64)> = pairs.iter().map(|pair| pair.difference.p_beyond(pair.edge)).collect();
+    let p: Vec<(f64, f64)> = pairs.iter().map(|pair| pair.log_ratio.p_beyond(pair.edge)).collect();
     let least: Vec<f64> = p.iter().map(|(above, below)| above.min(*below)).collect();
     for ((pair, (above, below)), p) in pairs.iter().zip(&p).zip(holm(&least)) {
         if p > ALPHA {
@@ -171,7 +172,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     }
     let tests = pairs.len().max(1) as f64;
     let detectable = pairs.iter();
-    let detectable = detectable.map(|pair| pair.difference.detectable(pair.edge, ALPHA / tests).exp());
+    let detectable = detectable.map(|pair| pair.log_ratio.detectable(pair.edge, ALPHA / tests).exp());
     Ok(Ranking {
         arms: arms(run, &names, &cells),
         cells,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rundir::Run;
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{Comparison, SeriesKey, Verdict};
 
@@ -10,7 +11,7 @@ use crate::compare::differences;
 use figures::summary::summarise;
 
 /// The comparison of several runs of one plan.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Reproduction {
     /// One entry per arm, in the plan's order.
     pub arms: Vec<ArmReproduction>,
@@ -19,7 +20,7 @@ pub struct Reproduction {
 }
 
 /// One arm in all runs. Only main metrics count: call kinds of micro workloads, makespans of sessions.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ArmReproduction {
     /// The arm.
     pub arm: String,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use workloads::trace::{CAUSE, Event, Op, Trace, TraceHead};
 
@@ -17,7 +18,7 @@ const NO_FILE_WORK: &[&str] = &[
 ];
 
 /// The calls and bytes of a recorded session that its trace replays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Coverage {
     /// Calls of the recording.
     pub recorded: u64,

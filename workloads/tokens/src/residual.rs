@@ -7,7 +7,7 @@ use crate::account::{Account, CallTokens, Terms};
 use crate::conversation::{Conversation, FixedOrigin};
 
 /// The residuals of the ledger against reported prompts. A residual is `ledger / reported - 1`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Residual {
     /// Number of compared calls.
     pub calls: usize,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use rundir::{CellEpoch, ExactCounts, Latencies, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
+use rundir::{CellEpoch, ExactCounts, Latencies, Load, Memory, Outcome, RUN_DIRECTORY_VERSION, Sample};
 use workloads::script::CallKind;
 
 use super::{CellArm, CellRun, Line, MountedArm};
@@ -46,7 +46,7 @@ impl From<Totals> for CellEpoch {
             Some((kind.to_string(), packed))
         });
         Self {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             latencies: latencies.collect(),
             counted: totals.counted,
             memory: totals.memory,
@@ -92,7 +92,7 @@ impl CellRun<'_> {
             None => (Outcome::Ok, None),
         };
         let sample = Sample {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             epoch: self.task.epoch,
             round,
             arm: arm.name.clone(),

@@ -71,7 +71,7 @@ impl ScriptedLab {
     fn cell(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize) -> CellEpoch {
         let workload = &plan.workloads[cell.workload];
         CellEpoch {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             epoch,
             arm: plan.arms[arm].name.clone(),
             workload: workload.name.clone(),

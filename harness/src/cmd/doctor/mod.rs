@@ -1,7 +1,7 @@
 //! `ctxbench doctor`: reports what this machine can measure, and how to fix the rest.
 
 mod s3;
-mod store;
+pub(super) mod store;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ use backends::registry::Registry;
 use clap::Args;
 use fuse::check_device;
 use inputs::border;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 use view::find_postgresql;
 
 use super::format::ScreenFormat;
@@ -47,7 +47,7 @@ pub struct Doctor {
 }
 
 /// A finding about this machine: a line of the output.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Finding {
     /// What it is about, such as `kernel`, or how it is, such as `ok` and `MISSING`.
     label: &'static str,
@@ -55,8 +55,16 @@ struct Finding {
 }
 
 /// What was found, in the order of the output.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
+
+/// What `doctor` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct PrintedFindings<'a> {
+    /// Nothing is missing.
+    is_well: bool,
+    findings: &'a [Finding],
+}
 
 impl Findings {
     fn add(&mut self, label: &'static str, text: impl Into<String>) {
@@ -134,7 +142,7 @@ impl Doctor {
         for warning in warnings(&environment) {
             found.add("warning", warning);
         }
-        self.format.print(|| found.text(), &json!({"is_well": is_well, "findings": found}))?;
+        self.format.print(|| found.text(), &PrintedFindings { is_well, findings: &found.0 })?;
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 

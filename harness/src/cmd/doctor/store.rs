@@ -1,10 +1,12 @@
 //! Checks a `sqlite` or `agent-memory` store.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use inputs::border;
 use reports::render::number_of;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use sqlite::{DatabaseCheck, check};
 
 use crate::cmd::format::ScreenFormat;
@@ -12,15 +14,40 @@ use crate::cmd::format::ScreenFormat;
 /// How many files without checksums are listed one by one.
 const SHOWN: usize = 10;
 
+/// What `doctor --store` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cmd) struct PrintedStoreCheck<'a> {
+    store: Cow<'a, str>,
+    is_whole: bool,
+    problems: &'a [String],
+    /// Files with content past 256 KiB that has no checksums.
+    unchecked_tails: &'a [String],
+    is_mounted: bool,
+    inodes: u64,
+    names: u64,
+    chunks: u64,
+    /// Files whose content past 256 KiB was compared with its checksums.
+    tails: u64,
+    /// Inodes without a name.
+    orphans: u64,
+}
+
 /// Prints the defects of the database `store`. Returns whether it is sound.
 pub fn print_store(store: &Path, format: ScreenFormat) -> anyhow::Result<bool> {
     let checked = check(store)?;
     let is_whole = checked.problems.is_empty();
-    let document = json!({
-        "store": store.to_string_lossy(), "is_whole": is_whole, "problems": checked.problems, "unchecked_tails": checked.unchecked_tails,
-        "is_mounted": checked.is_mounted, "inodes": checked.inodes, "names": checked.names, "chunks": checked.chunks,
-        "tails": checked.tails, "orphans": checked.orphans,
-    });
+    let document = PrintedStoreCheck {
+        store: store.to_string_lossy(),
+        is_whole,
+        problems: &checked.problems,
+        unchecked_tails: &checked.unchecked_tails,
+        is_mounted: checked.is_mounted,
+        inodes: checked.inodes,
+        names: checked.names,
+        chunks: checked.chunks,
+        tails: checked.tails,
+        orphans: checked.orphans,
+    };
     format.print(|| lines(store, &checked).join("\n") + "\n", &document)?;
     Ok(is_whole)
 }

@@ -8,7 +8,8 @@ use reports::render::number_of;
 use s3::check::check;
 use s3::config::MirrorMode;
 use s3_store::{BucketOptions, Mirror};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::remote::Remote;
 use crate::cmd::format::ScreenFormat;
@@ -31,6 +32,23 @@ pub struct Check {
     format: ScreenFormat,
     #[command(flatten)]
     bucket: BucketOptions,
+}
+
+/// What `s3 check` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cmd) struct PrintedLogCheck<'a> {
+    endpoint: &'a str,
+    bucket: &'a str,
+    agent: &'a str,
+    /// Damage.
+    problems: &'a [String],
+    /// Differences of the mirror.
+    notes: &'a [String],
+    commits: u64,
+    checkpoints: u64,
+    nodes: u64,
+    chunks: u64,
+    bytes: u64,
 }
 
 impl Check {
@@ -67,10 +85,18 @@ impl Check {
             number_of(chunks as usize, "chunk"),
             number_of(bytes as usize, "byte"),
         )?;
-        let document = json!({
-            "endpoint": endpoint, "bucket": bucket, "agent": agent, "problems": checked.problems, "notes": checked.notes,
-            "commits": commits, "checkpoints": checkpoints, "nodes": nodes, "chunks": chunks, "bytes": bytes,
-        });
+        let document = PrintedLogCheck {
+            endpoint,
+            bucket,
+            agent,
+            problems: &checked.problems,
+            notes: &checked.notes,
+            commits,
+            checkpoints,
+            nodes,
+            chunks,
+            bytes,
+        };
         self.format.print(|| text, &document)?;
         Ok(ExitCode::from(u8::from(!checked.problems.is_empty())))
     }

@@ -9,10 +9,11 @@ use s3::checkout::now;
 use s3::gc::{GcOptions, collect};
 use s3::session::GRACE;
 use s3_store::BucketOptions;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::remote::Remote;
-use crate::cmd::format::ScreenFormat;
+use crate::cmd::format::{ScreenFormat, print_json};
 
 /// Delete objects that no state younger than a given age needs. No other command deletes from a log.
 ///
@@ -47,6 +48,19 @@ fn age(text: &str) -> Result<Duration, String> {
     age.try_into().map_err(wrong)
 }
 
+/// What `s3 gc` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cmd) struct Collection {
+    is_dry_run: bool,
+    /// The commit where history begins.
+    released_before: Option<u64>,
+    /// The commit before which objects are deleted.
+    deleted_before: Option<u64>,
+    objects: usize,
+    bytes: u64,
+    kept_commits: Vec<u64>,
+}
+
 impl Gc {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let remote = Remote::new(self.bucket.config()?)?;
@@ -57,11 +71,14 @@ impl Gc {
         };
         let done = remote.run(collect(&remote.client, &remote.sweeper(), options, now()))?;
         if self.format == ScreenFormat::Json {
-            let document = json!({
-                "is_dry_run": self.dry_run, "released_before": done.floor, "deleted_before": done.swept,
-                "objects": done.deleted.len(), "bytes": done.bytes, "kept_commits": done.stray,
-            });
-            println!("{document:#}");
+            print_json(&Collection {
+                is_dry_run: self.dry_run,
+                released_before: done.floor,
+                deleted_before: done.swept,
+                objects: done.deleted.len(),
+                bytes: done.bytes,
+                kept_commits: done.stray,
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
         let would = if self.dry_run { "would be " } else { "" };

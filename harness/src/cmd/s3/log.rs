@@ -1,13 +1,15 @@
 //! `ctxbench s3 log`: lists the commits of a memory.
 
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
 use inputs::border;
-use s3::history::{self, CommitHistory, Event};
+use s3::history::{self, CommitHistory, Event, LogEntry};
 use s3_store::BucketOptions;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 
 use super::remote::{Remote, time};
 use crate::cmd::format::ScreenFormat;
@@ -72,41 +74,80 @@ fn print_text(log: &CommitHistory) {
     }
 }
 
-/// Prints an object in a line for each commit (docs/FORMAT.md), change by change: their paths are quadratic together.
+/// Prints an object in a line for each commit, change by change: their paths are quadratic together.
 fn print_json(log: &CommitHistory) -> anyhow::Result<()> {
     for entry in &log.entries {
-        let commit = Commit { number: entry.number, time: time(entry.time), writer: &entry.writer };
-        let commit = serde_json::to_string(&commit)?;
-        print!("{},\"changes\":[", commit.trim_end_matches('}'));
-        for (at, (path, event)) in entry.events.iter().enumerate() {
-            let (change, from) = match event {
-                Event::Added => ("added", None),
-                Event::Changed => ("changed", None),
-                Event::Attributes => ("attributes", None),
-                Event::Renamed(from) => ("renamed", Some(log.path(*from))),
-                Event::Removed => ("removed", None),
-            };
-            let change = serde_json::to_string(&Change { change, path: log.path(*path), from })?;
-            let comma = if at > 0 { "," } else { "" };
-            print!("{comma}{change}");
-        }
-        println!("]}}");
+        let changes = ChangeList { log, entry };
+        let commit = PrintedCommit { number: entry.number, time: time(entry.time), writer: &entry.writer, changes };
+        serde_json::to_writer(Output, &commit)?;
+        println!("");
     }
     Ok(())
 }
 
-/// The head of a commit; its changes follow.
-#[derive(Serialize)]
-struct Commit<'a> {
+/// A line of `s3 log` for programs: a commit.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cmd) struct PrintedCommit<'a> {
     number: u64,
+    /// By the writer's clock, as RFC 3339 writes it.
     time: String,
     writer: &'a str,
+    #[schemars(with = "Vec<Change>")]
+    changes: ChangeList<'a>,
 }
 
-#[derive(Serialize)]
+/// The changes of a commit.
+struct ChangeList<'a> {
+    log: &'a CommitHistory,
+    entry: &'a LogEntry,
+}
+
+impl Serialize for ChangeList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.entry.events.iter().map(|(path, event)| {
+            let (change, from) = match event {
+                Event::Added => (ChangeWord::Added, None),
+                Event::Changed => (ChangeWord::Changed, None),
+                Event::Attributes => (ChangeWord::Attributes, None),
+                Event::Renamed(from) => (ChangeWord::Renamed, Some(self.log.path(*from))),
+                Event::Removed => (ChangeWord::Removed, None),
+            };
+            Change { change, path: self.log.path(*path), from }
+        }))
+    }
+}
+
+/// A change of a path.
+#[derive(Serialize, JsonSchema)]
 struct Change {
-    change: &'static str,
+    change: ChangeWord,
     path: String,
+    /// The old path of a renamed file.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
+}
+
+/// How a path changed.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum ChangeWord {
+    Added,
+    Changed,
+    Attributes,
+    Renamed,
+    Removed,
+}
+
+/// Standard output, by this binary's `print!`. The writer of JSON gives it whole characters.
+struct Output;
+
+impl io::Write for Output {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        print!("{}", String::from_utf8_lossy(text));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -1,14 +1,14 @@
 //! `ctxbench s3`: S3 servers, and commands for a memory in a bucket.
 
-mod check;
-mod gc;
+pub(super) mod check;
+pub(super) mod gc;
 mod import;
-mod log;
+pub(super) mod log;
 mod remote;
 mod restore;
 mod serve;
 mod show;
-mod sync;
+pub(super) mod sync;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
 //! `ctxbench s3 sync`: waits until the changes in a mount are durable.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -7,7 +8,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use inputs::border;
 use rustix::io::Errno;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use fuse::attribute;
 
@@ -32,13 +34,21 @@ pub struct Sync {
     format: ScreenFormat,
 }
 
+/// What `s3 sync` prints for programs.
+#[derive(Serialize, JsonSchema)]
+pub(in crate::cmd) struct Synced<'a> {
+    path: Cow<'a, str>,
+    /// Always true: otherwise, the command fails.
+    is_in_bucket: bool,
+}
+
 impl Sync {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let at = border::path(&self.path);
         std::fs::metadata(&self.path).with_context(|| format!("reading {at}"))?;
         match attribute::get(&self.path, "user.ctx.sync") {
             Ok(_) => {
-                let document = json!({"path": self.path.to_string_lossy(), "is_in_bucket": true});
+                let document = Synced { path: self.path.to_string_lossy(), is_in_bucket: true };
                 self.format.print(|| format!("{at}: everything is in the bucket\n"), &document)?;
             }
             // Not an `s3` mount: sync its file system.

@@ -169,7 +169,7 @@ fn flip_bits(path: &Path, bits: u32, seed: u64) -> io::Result<()> {
 /// Sets the schema version of a later build.
 pub fn newer(bed: &mut TestBed) -> StepResult {
     let path = fill_and_end(bed)?;
-    let version = sqlite::SCHEMA_VERSION;
+    let version = sqlite::DATABASE_VERSION;
     // SQLite would leave the page without its checksum.
     let set = |version: i32| -> StepResult {
         let file = File::options().write(true).open(&path)?;

@@ -17,7 +17,7 @@ use arms::backend::{Backend, Workspace, WorkspaceConfig};
 use arms::source::Source;
 use figures::conformance::CONFORMANCE;
 use figures::evidence::CRON_KILL;
-use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
+use rundir::{Fault, Outcome, Probe, RUN_DIRECTORY_VERSION};
 
 use crate::features::{short_features, try_in_workspace};
 use crate::interrupt::Interrupt;
@@ -128,7 +128,7 @@ impl Prober {
 
     fn fault(&self, outcome: Outcome, detail: &str) -> Fault {
         Fault {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             scenario: CRON_KILL.to_owned(),
             arm: self.arm.clone(),
             order: 0,

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use rundir::{ExactCounts, Run};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use figures::summary::void;
 
 /// A count that differs between two runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CountChange {
     /// The arm.
     pub arm: String,
@@ -69,7 +70,7 @@ fn named(counted: &ExactCounts) -> Vec<(String, u64)> {
 }
 
 /// How many counts both sides have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CountTally {
     /// Counts that are the same in all epochs of a side.
     pub exact: usize,

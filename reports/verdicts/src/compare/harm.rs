@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rundir::faults::Status;
 use rundir::{Fault, Outcome, Run, ScoreKind, ScoreName};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use figures::summary::void;
 use figures::text::number_of;
 
 /// Counts of harm that differ between two runs: how often, and of how many tries.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HarmChange {
     /// The arm.
     pub arm: String,
@@ -30,7 +31,7 @@ impl HarmChange {
 }
 
 /// What only the old run checked, on one arm.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UncheckedArm {
     /// The arm, and the checks.
     pub words: String,

@@ -10,9 +10,10 @@ mod harm;
 use std::collections::BTreeMap;
 
 use rundir::{Outcome, Run};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{
-    Difference, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines, compared_with, holm,
+    BoundedLogRatio, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines, compared_with, holm,
     margin, median, pool,
 };
 
@@ -32,7 +33,7 @@ use figures::text::time;
 pub const ALPHA: f64 = 1.0 - LEVEL;
 
 /// The changes from an old run to new ones.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RunComparison {
     /// The old run.
     pub old: RunName,
@@ -72,7 +73,7 @@ pub struct RunComparison {
 }
 
 /// A run in a comparison.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunName {
     /// The run directory.
     pub dir: String,
@@ -98,7 +99,7 @@ impl RunName {
 }
 
 /// One cell of one arm, old and new.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CellChange {
     /// The arm.
     pub arm: String,
@@ -162,7 +163,7 @@ pub fn failed_words((failed, passes): (u64, u64)) -> String {
 }
 
 /// Failed passes of one arm in one workload and cache state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct FailureChange {
     /// The arm.
     pub arm: String,
@@ -184,7 +185,7 @@ impl FailureChange {
 }
 
 /// A claim that stands otherwise.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ClaimChange {
     /// The claim.
     pub id: String,
@@ -223,7 +224,7 @@ impl RunComparison {
 /// Both sides of a cell before it is judged.
 struct Pair {
     change: CellChange,
-    difference: Option<Difference>,
+    log_ratio: Option<BoundedLogRatio>,
 }
 
 /// Compares an old run with new ones.
@@ -383,13 +384,13 @@ fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &SeriesKey, arm: &s
         after.append(ratios(run, key, arm)?);
     }
     let (old_ratio, new_ratio) = (pool(&before.measured)?.mean, pool(&after.measured)?.mean);
-    let difference = Difference::of(&[(1.0, &after), (-1.0, &before)]);
+    let log_ratio = BoundedLogRatio::of(&[(1.0, &after), (-1.0, &before)]);
     let has_levels = std::iter::once(old).chain(new).any(|run| {
         let cell = run.summary.cell(&key.workload, &key.state, &key.metric, arm);
         cell.is_some_and(|cell| cell.modes.is_some())
     });
     let epochs = before.measured.len().min(after.measured.len());
-    let withheld = match difference {
+    let withheld = match log_ratio {
         None if epochs < MIN_EPOCHS => Some("too few epochs"),
         None => Some("a busy machine, and no record of what waited for it"),
         Some(_) if has_levels => Some("two levels, with different verdicts"),
@@ -408,14 +409,14 @@ fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &SeriesKey, arm: &s
             old_failed: (0, 0),
             new_failed: (0, 0),
             ratio: (new_ratio - old_ratio).exp(),
-            interval: difference.map(|found| found.interval(ALPHA).map(f64::exp)),
+            interval: log_ratio.map(|found| found.interval(ALPHA).map(f64::exp)),
             margin: margin(&old.run.plan, key, typical(old, key)?),
             p: None,
             detectable: None,
             verdict: Verdict::Undecided,
             withheld: withheld.map(str::to_owned),
         },
-        difference,
+        log_ratio,
     })
 }
 
@@ -429,25 +430,25 @@ fn typical(run: &RunEvidence<'_>, key: &SeriesKey) -> Option<f64> {
 /// Gives cells their verdicts, corrected for their number.
 fn judge(pairs: Vec<Pair>) -> Vec<CellChange> {
     let edge = |pair: &Pair| pair.change.margin.ratio.ln();
-    let sides = pairs.iter().map(|pair| pair.difference.map_or((1.0, 1.0), |found| found.p_beyond(edge(pair))));
+    let sides = pairs.iter().map(|pair| pair.log_ratio.map_or((1.0, 1.0), |found| found.p_beyond(edge(pair))));
     let sides: Vec<(f64, f64)> = sides.collect();
     let p = sides.iter().map(|(above, below)| above.min(*below));
     let p = holm(&p.collect::<Vec<_>>());
-    let tests = pairs.iter().filter(|pair| pair.difference.is_some()).count().max(1) as f64;
+    let tests = pairs.iter().filter(|pair| pair.log_ratio.is_some()).count().max(1) as f64;
     let judged = pairs.into_iter().zip(sides).zip(p);
     let judged = judged.map(|((pair, (above, below)), p)| {
         let edge = edge(&pair);
         let mut change = pair.change;
-        let Some(difference) = pair.difference else {
+        let Some(log_ratio) = pair.log_ratio else {
             return change;
         };
         change.p = Some(p);
         // The first step of Holm's procedure is the strictest.
-        change.detectable = Some(difference.detectable(edge, ALPHA / tests).exp());
+        change.detectable = Some(log_ratio.detectable(edge, ALPHA / tests).exp());
         if change.withheld.is_some() {
             return change;
         }
-        let inside = change.margin.verdict(difference.interval(ALPHA));
+        let inside = change.margin.verdict(log_ratio.interval(ALPHA));
         change.verdict = match inside {
             _ if p <= ALPHA && above < below => Verdict::Worse,
             _ if p <= ALPHA => Verdict::Better,

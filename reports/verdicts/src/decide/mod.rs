@@ -10,6 +10,7 @@ mod sources;
 mod tests;
 mod verdict;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use missing::{Remedy, remedies};
@@ -29,7 +30,7 @@ pub use crate::measure::{Gap, GapKind};
 pub use crate::measure::{MODEL_ARMS, amount, digits, spread};
 
 /// A decision on one candidate by one policy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Decision {
     /// The policy's name.
     pub policy: String,

@@ -1,5 +1,6 @@
 //! The places that a context policy can be used with: arms that keep every row that a policy asks of a place.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::policy::Policy;
@@ -8,7 +9,7 @@ use super::safety;
 use crate::measure::{Evidence, Gap};
 
 /// A place, and whether it qualifies.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ContextPlace {
     /// The arm.
     pub name: String,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
@@ -84,7 +85,7 @@ pub const CANDIDATE: &str = "{candidate}";
 pub(super) const BASELINE: &str = "{baseline}";
 
 /// The words in which an answer states what to do. Words that are left out are made from the policy's names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyAdvice {
     /// The use, in two or three words.

@@ -1,5 +1,6 @@
 //! Rows: a criterion of a policy, tested by the evidence for one candidate.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::SeriesKey;
 
@@ -13,7 +14,7 @@ use figures::text::{lower, time};
 
 inputs::named! {
     /// The part that a row plays in a verdict.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum RowRole, name {
         /// A requirement before any comparison.
@@ -28,7 +29,7 @@ inputs::named! {
 }
 
 /// Whether a row keeps its bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowState {
     /// The whole interval keeps the bound: passed, shown, tolerated.
@@ -74,22 +75,26 @@ impl RowRole {
 }
 
 /// A figure with its interval, in the unit of its row. An unbounded end is `null` in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RowEffect {
     /// The figure.
+    #[schemars(with = "Option<f64>")]
     pub value: f64,
     /// The low end of its interval.
+    #[schemars(with = "Option<f64>")]
     pub low: f64,
     /// The high end of its interval.
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
 }
 
 /// The bound of a row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Bound {
     /// Whether the figure must be at most, rather than at least, this.
     pub is_most: bool,
-    /// The bound.
+    /// The bound; `null` if there is none.
+    #[schemars(with = "Option<f64>")]
     pub value: f64,
     pub unit: String,
 }
@@ -119,7 +124,7 @@ impl Bound {
 }
 
 /// A row of a decision.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Row {
     /// Its part in the verdict.
     pub role: RowRole,
@@ -191,7 +196,7 @@ pub struct RestatedFigure {
 }
 
 /// The figure of a benefit in another session.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct OtherSession {
     /// The session.
     pub workload: String,
@@ -291,9 +296,10 @@ impl Row {
 }
 
 /// The use at which a cost begins to matter.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BreakEven {
     /// The amount; `null` if none is reached.
+    #[schemars(with = "Option<f64>")]
     pub amount: f64,
     /// The condition under which the cost is tolerable, in words.
     pub condition: String,

@@ -1,12 +1,13 @@
 //! A source's own comparison, tested by the evidence: what the source says, the finding, and whether it stands.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::policy::{Policy, Preference, SourceRow};
 use crate::measure::{ArmReading, Evidence, Measure, MeasureResult, Scale};
 
 /// A row of a source, tested.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SourceResult {
     pub aspect: String,
     pub says: String,
@@ -16,7 +17,7 @@ pub struct SourceResult {
 
 inputs::named! {
     /// Whether a row of a source stands.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum Standing, words {
         /// Conclusion and figure.

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::rows::{Bound, RestatedFigure, Row, RowEffect, RowRole, RowState};
@@ -10,7 +11,7 @@ use figures::text::lower;
 
 inputs::named! {
     /// The verdict of a decision.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum PolicyVerdict, name {
         /// Replace the baseline by the candidate.
@@ -38,7 +39,7 @@ impl PolicyVerdict {
 }
 
 /// A change of one bound or one measurement that flips a verdict.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Flip {
     /// The row's title, or the parameter that the policy states, in words.
     pub row: String,
@@ -64,7 +65,7 @@ pub struct Flip {
 }
 
 /// An end of an interval that moves with its measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MovedEnd {
     /// Whether it is the lower end.
     pub is_low: bool,

@@ -23,6 +23,7 @@ mod units;
 use std::cmp::Ordering;
 
 use rundir::{Arm, Run};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use figures::context::Contexts;
@@ -49,7 +50,7 @@ pub struct Evidence<'a> {
 }
 
 /// Evidence that is missing, and the command that makes it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Gap {
     /// The missing evidence, with the reason.
     pub what: String,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use rundir::faults::{Audit, AuditVerdict};
-use rundir::{Epoch, Fault, MergedShard, SCHEMA_VERSION, SettledLines};
+use rundir::{Epoch, Fault, MergedShard, RUN_DIRECTORY_VERSION, SettledLines};
 
 use super::cases::cases;
 use super::*;
@@ -19,7 +19,7 @@ const PLANTINGS: [PlantedChange; 39] = [
     }),
     ("one lost record", |run, candidate, _| {
         run.faults.push(Fault {
-            v: SCHEMA_VERSION,
+            v: RUN_DIRECTORY_VERSION,
             scenario: "cron-kill".to_owned(),
             arm: candidate.to_owned(),
             order: run.faults.len() as u64,
