@@ -6,6 +6,7 @@ mod shared;
 #[path = "../executable.rs"]
 mod executable;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -495,4 +496,30 @@ impl Drop for Mount {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// The commands that a help lists.
+fn commands_in(help: &str) -> Vec<&str> {
+    let heading = ["\nCommands:\n", "\nStores:\n"];
+    let listed = heading.iter().find_map(|heading| help.split_once(heading));
+    let (_, listed) = listed.unwrap_or_default();
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    // The second line of a description begins with more spaces.
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// Every command of the binary, with its help.
+pub fn every_command() -> BTreeMap<String, String> {
+    let mut commands: Vec<String> = commands_in(&stdout(&run(["--help"]))).into_iter().map(str::to_owned).collect();
+    assert!(commands.contains(&"run".to_owned()), "{commands:?}");
+    // The help does not list it.
+    commands.push("completions".to_owned());
+    let mut found = BTreeMap::new();
+    while let Some(command) = commands.pop() {
+        let help = stdout(&run(words(&format!("{command} --help"))));
+        commands.extend(commands_in(&help).into_iter().map(|name| format!("{command} {name}")));
+        found.insert(command, help);
+    }
+    found
 }
