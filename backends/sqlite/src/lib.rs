@@ -212,7 +212,7 @@ impl SqliteStore {
             .map_err(store_error)?;
         log::sync_names(path)?;
         // Before its first sync, so that no call of a user's pays for the log's length.
-        let log = Arc::new(Log::open(path, Arc::clone(&counters))?);
+        let log = Arc::new(Log::open(path, ownership.file(), Arc::clone(&counters))?);
         // From here on it counts commits: those before count as one.
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
@@ -272,7 +272,7 @@ impl SqliteStore {
         let tails = Tails::new(path, Arc::clone(&counters));
         let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
         tails.only_read();
-        let log = Arc::new(Log::unused(path, Arc::clone(&counters))?);
+        let log = Arc::new(Log::unused(path, ownership.file(), Arc::clone(&counters))?);
         let db = Db::new(
             connection,
             Arc::clone(&tails),
@@ -459,7 +459,7 @@ impl SqliteStore {
             self.end_log(&db);
         }
         self.ownership.leave_space();
-        committed.and(synced)
+        committed.and(synced).and(self.log.must_have_name())
     }
 
     /// Whether the database is no longer where it was opened.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use fuse::store::{Errno, Ino, Result, StoreError};
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
-use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate};
+use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate, fstat};
 
 use crate::counters::Counters;
 use crate::files::{folder, index_of, log_of, open_beside};
@@ -73,6 +73,8 @@ fn pad_all(file: &File) -> std::io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Log {
     file: File,
+    /// The database's file, and its path at the start of the mount.
+    database: (Arc<File>, PathBuf),
     /// SQLite's shared memory, which must stay open for as long as SQLite locks it.
     _index: Option<File>,
     _pinned: Option<Mmap>,
@@ -124,28 +126,45 @@ fn index(path: &Path) -> std::result::Result<File, SqliteOpenError> {
 
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
-    pub(super) fn open(path: &Path, counters: Arc<Counters>) -> std::result::Result<Self, SqliteOpenError> {
+    pub(super) fn open(
+        path: &Path,
+        database: &Arc<File>,
+        counters: Arc<Counters>,
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let log = log_of(path);
         let index = index(path)?;
         let file = open_beside(&log, File::options().read(true).write(true))
             .and_then(|file| pad(&file).map(|()| file))
             .map_err(|error| unreadable(&log, &error))?;
         let pinned = pin(&file);
-        Ok(Self::of(file, Some(index), pinned, counters))
+        let database = (Arc::clone(database), path.to_owned());
+        Ok(Self::of(file, database, Some(index), pinned, counters))
     }
 
     /// The log of a database that can only be read: nothing is ever written to it. Its file is the database itself.
-    pub(super) fn unused(path: &Path, counters: Arc<Counters>) -> std::result::Result<Self, SqliteOpenError> {
+    pub(super) fn unused(
+        path: &Path,
+        database: &Arc<File>,
+        counters: Arc<Counters>,
+    ) -> std::result::Result<Self, SqliteOpenError> {
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let log = Self::of(file, None, None, counters);
+        let database = (Arc::clone(database), path.to_owned());
+        let log = Self::of(file, database, None, None, counters);
         log.durable.store(log.commits.load(Ordering::Acquire), Ordering::Release);
         Ok(log)
     }
 
-    fn of(file: File, index: Option<File>, pinned: Option<Mmap>, counters: Arc<Counters>) -> Self {
+    fn of(
+        file: File,
+        database: (Arc<File>, PathBuf),
+        index: Option<File>,
+        pinned: Option<Mmap>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             _pinned: pinned,
             file,
+            database,
             _index: index,
             is_broken: AtomicBool::new(false),
             // The state at opening and the commits that prepared it count as one commit.
@@ -272,7 +291,20 @@ impl Log {
 
     /// Fails after a sync that failed. Also before and after the sync of a log: that of some tails may have taken the disk's error meanwhile.
     fn check(&self) -> Result<()> {
-        if self.is_broken() { Err(StoreError::storage(Errno::IO, BROKEN)) } else { Ok(()) }
+        if self.is_broken() { Err(StoreError::storage(Errno::IO, BROKEN)) } else { self.must_have_name() }
+    }
+
+    /// Fails if another program has removed or replaced the database: its file then ends with the mount, whatever is synced.
+    pub(super) fn must_have_name(&self) -> Result<()> {
+        let (database, path) = &self.database;
+        if fstat(database)?.st_nlink > 0 {
+            return Ok(());
+        }
+        let reason = format!(
+            "another program has removed or replaced the database {}: the files of this mount are lost at its end, unless they are copied out of it before",
+            path.display()
+        );
+        Err(StoreError::storage(Errno::IO, reason))
     }
 
     fn broken(&self, reason: String) -> StoreError {
@@ -285,9 +317,11 @@ impl Log {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use fuse::store::{ROOT, Store};
+
     use super::*;
     use crate::SqliteStore;
-    use crate::log_mark::tests::OWNER;
+    use crate::log_mark::tests::{FILE, OWNER};
 
     #[test]
     fn the_shared_memory_keeps_space_for_the_mount_after_a_kill() {
@@ -297,5 +331,51 @@ mod tests {
         let index = std::fs::metadata(index_of(&path)).unwrap();
         assert_eq!(index.len(), INDEX_BYTES);
         assert!(index.blocks() * 512 >= INDEX_BYTES + INDEX_SPARE, "{} blocks", index.blocks());
+    }
+
+    #[test]
+    fn a_database_that_another_program_removes_or_replaces_fails_every_sync_and_the_unmount() {
+        for is_replaced in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.db");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            store.sync().unwrap();
+            if is_replaced {
+                std::fs::write(dir.path().join("other"), "other").unwrap();
+                std::fs::rename(dir.path().join("other"), &path).unwrap();
+            } else {
+                std::fs::remove_file(&path).unwrap();
+            }
+            store.create(&OWNER, ROOT, b"a", &FILE).unwrap();
+            for failed in [store.sync(), store.finish()] {
+                let error = failed.unwrap_err();
+                assert_eq!(error.errno, Errno::IO);
+                let reason = error.into_reason();
+                assert!(reason.contains("removed or replaced the database") && reason.contains("a.db"), "{reason}");
+            }
+            if is_replaced {
+                assert_eq!(std::fs::read(&path).unwrap(), b"other");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unmount_fails_without_a_change_if_another_program_has_removed_the_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        store.sync().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(store.finish().unwrap_err().errno, Errno::IO);
+    }
+
+    #[test]
+    fn a_database_that_was_moved_is_synced_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        std::fs::rename(&path, dir.path().join("b.db")).unwrap();
+        store.sync().unwrap();
+        store.finish().unwrap();
     }
 }
