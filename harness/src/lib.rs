@@ -43,9 +43,12 @@ use std::process::ExitCode;
 use backends::registry::Registry;
 use clap::Parser;
 use fuse::daemon_log;
+use trial::interrupt::accept_signals;
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
+    // An error leaves the signals as the parent had them.
+    let _ = accept_signals();
     let arguments = cmd::Arguments::parse();
     cmd::start_log(arguments.has_log_file());
     let registry = Registry::default();

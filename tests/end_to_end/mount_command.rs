@@ -162,6 +162,29 @@ fn an_unmount_whose_last_flush_fails_says_so() {
 }
 
 #[test]
+fn signals_end_a_mount_whose_parent_has_blocked_or_ignored_them() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("ctx");
+    let start = |options: &str| {
+        let mut command = Command::new("env");
+        command.args(["--block-signal", "--ignore-signal=CHLD", CTXBENCH, "mount"]);
+        command.args(words(options)).arg("sqlite").arg(&dir);
+        command
+    };
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        start("--daemon").succeeds();
+        kill_process(daemon_of(&dir), signal).unwrap();
+        wait_for("the unmount of the daemon", || mounts_under(&dir).is_empty());
+        let mut mount = Mount::of(start(""), &dir);
+        kill_process(Pid::from_child(&mount.process), signal).unwrap();
+        wait_for("the end of the mount", || mount.process.try_wait().unwrap().is_some());
+    }
+    start("--daemon").succeeds();
+    let mut unmount = Command::new("env");
+    unmount.args(["--block-signal", "--ignore-signal=CHLD", CTXBENCH, "unmount"]).arg(&dir).succeeds();
+}
+
+#[test]
 fn an_unmount_of_a_stopped_daemon_ends_and_says_what_to_do() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("ctx");
@@ -507,6 +530,49 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
     has(&stderr(&refused), &["was not unmounted cleanly", "fix: copy it"]);
     assert_eq!(tree(&disk), before);
     mount(&db, &[]).end();
+}
+
+#[test]
+fn a_memory_that_can_only_be_read_answers_requests_while_its_index_is_current() {
+    let Some(scratch) = as_root() else { return };
+    let (dir, disk, ro) = (scratch.dir("ctx"), scratch.dir("disk"), scratch.dir("ro"));
+    let db = disk.join("notes.db");
+    let command = |store: &str, db: &Path| {
+        let mut command = ctxbench(["mount"]);
+        command.args(words(store)).arg("--db").arg(db).arg(&dir);
+        command
+    };
+    let of = |agent: &str| format!("agent-memory --embeddings none --agent-id {agent}");
+    let (ann, bob) = (of("ann"), of("bob"));
+    let writable = Mount::of(command(&ann, &db), &dir);
+    write_files(&dir, &[("a.md", "exit rule\n"), ("memory/private/ann/b.md", "exit now\n")]);
+    writable.end();
+    Command::new("mount").args(["--bind", "-o", "ro"]).args([&disk, &ro]).succeeds();
+    let (before, same) = (tree(&disk), ro.join("notes.db"));
+
+    let mut read_only = Mount::of(command(&ann, &same), &dir);
+    has(&read_only.said(), &["read-only: its file system is read-only"]);
+    has(&text_of(&dir, ":search?exit"), &["2 notes match", "/a.md", "/memory/private/ann/b.md"]);
+    has(&text_of(&dir, ":recall?exit"), &["exit rule", "by ann"]);
+    has(&text_of(&dir, ":stats"), &["index: current"]);
+    has(&stderr(&sh(&dir, "echo > new")), &["Read-only file system"]);
+    read_only.end();
+    let refused = command(&bob, &same).output().unwrap();
+    has(&stderr(&refused), &["is read-only", "bob", "--agent-id"]);
+    assert_eq!(tree(&disk), before);
+
+    // A note that expires while nothing can change the index, and one that another store has written.
+    for (store, name, text) in [(&*ann, "c.md", "---\nttl: 1\n---\nexit soon\n"), ("sqlite", "d.md", "exit\n")] {
+        let writable = Mount::of(command(store, &db), &dir);
+        fs::write(dir.join(name), text).unwrap();
+        writable.end();
+        std::thread::sleep(Duration::from_millis(1100));
+        let read_only = Mount::of(command(&ann, &same), &dir);
+        let late = fs::read_to_string(dir.join(":search?exit")).unwrap_err();
+        assert_eq!(late.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{name}");
+        assert_eq!(text_of(&dir, name), text);
+        read_only.end();
+    }
 }
 
 #[test]

@@ -74,7 +74,8 @@ impl StoreOptions for AgentMemoryOptions {
             memory.discard_new();
             return Err(format!("embedding model: {reason}\n  fix: correct --embeddings, or use `none`").into());
         }
-        Ok(OpenedStore::of(memory, path.display().to_string()))
+        let read_only = memory.read_only().map(str::to_owned);
+        Ok(OpenedStore { read_only, ..OpenedStore::of(memory, path.display().to_string()) })
     }
 }
 

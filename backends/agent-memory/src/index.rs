@@ -36,6 +36,12 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     }
     // A database of an earlier ctxbench lacks it.
     db.connection.execute_batch(AUTHORS)?;
+    check_version(db)?;
+    merging::prepare(db)
+}
+
+/// Checks the version of the index.
+pub(super) fn check_version(db: &Db) -> Result<()> {
     let version: Option<String> =
         db.row("SELECT value FROM memory_setting WHERE name = 'version'", (), |row| row.get(0))?;
     if version.as_deref() != Some(VERSION) {
@@ -45,7 +51,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         );
         return Err(StoreError::storage(fuse::store::Errno::INVAL, reason));
     }
-    merging::prepare(db)
+    Ok(())
 }
 
 /// Whether the database has an index.
@@ -194,12 +200,17 @@ pub(super) fn refresh(
     }
     let stale = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
     done.has_more = stale.is_some();
+    done.next_expiry = next_expiry(db)?;
+    Ok(done)
+}
+
+/// When the next note expires.
+pub(super) fn next_expiry(db: &Db) -> Result<Option<Timestamp>> {
     let next =
         db.row("SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1", (), |row| {
             row.get::<_, Option<i64>>(0)
         })?;
-    done.next_expiry = next.flatten().map(Timestamp);
-    Ok(done)
+    Ok(next.flatten().map(Timestamp))
 }
 
 /// Removes expired notes from the full text index.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuse::store::{Errno, Result, Timestamp};
+use fuse::store::{Errno, Result, StoreError, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use sqlite::SqliteStore;
 
@@ -148,8 +148,37 @@ impl Index {
         }
     }
 
+    /// Takes over the index of rows that can only be read: what it lacks, it lacks for as long as they are mounted.
+    pub(super) fn take_as_it_is(&self) -> Result<()> {
+        let db = self.rows.db();
+        if index::waiting(&db)? == 0 {
+            self.done.store(self.marked.load(Ordering::Acquire), Ordering::Release);
+        }
+        let next = index::next_expiry(&db)?.map_or(i64::MAX, |at| at.0);
+        self.next_expiry.store(next, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fails if rows that can only be read need a change of their index.
+    fn must_be_current(&self, last: u64) -> Result<()> {
+        let lack = if self.done.load(Ordering::Acquire) < last {
+            "notes have changed since it was last indexed"
+        } else if self.has_expired() {
+            "a note has expired"
+        } else {
+            return Ok(());
+        };
+        let reason = format!(
+            "{lack}, and the memory is read-only: mount it once where it can be written, or copy it to such a directory"
+        );
+        Err(StoreError::storage(Errno::ROFS, reason))
+    }
+
     fn refresh_as(&self, author: Author<'_>) -> Result<usize> {
         let last = self.marked.load(Ordering::Acquire);
+        if self.rows.read_only().is_some() {
+            return self.must_be_current(last).map(|()| 0);
+        }
         let mut turn = self.turn.lock();
         let mut total = 0;
         let mut batch = self.first_batch(BATCH);

@@ -132,6 +132,12 @@ fn format_time(at: Timestamp, format: &str) -> String {
 fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<Privacy> {
     let directory = |parent: Ino, name: &str| {
         let found = match files.lookup(parent, name.as_bytes()) {
+            Err(error) if error.errno == Errno::NOENT && files.read_only().is_some() => {
+                let reason = format!(
+                    "it is read-only, and lacks the directory {name} of the namespaces of {agent}: mount it without --agent-id, or where it can be written"
+                );
+                return Err(StoreError::storage(Errno::ROFS, reason));
+            }
             Err(error) if error.errno == Errno::NOENT => {
                 let node = NewNode { kind: Kind::Directory, permissions: 0o755, rdev: 0, target: b"" };
                 files.create(owner, parent, name.as_bytes(), &node)?
@@ -151,7 +157,7 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
 
 /// An agent's memory with its rows in one SQLite database.
 pub struct AgentMemory {
-    /// `None` once the index has ended.
+    /// `None` once the index has ended, and of a memory that can only be read.
     indexer: Mutex<Option<Indexer>>,
     index: Arc<Index>,
     files: Arc<dyn NoteFiles>,
@@ -185,7 +191,8 @@ impl AgentMemory {
     /// Opens the memory in the database at `path`, or creates one whose root belongs to `owner`. Opening a
     /// database of the `sqlite` backend turns it into a memory.
     ///
-    /// With an `agent`, this creates `/memory/private/<agent>` and `/memory/shared`. Lookups, listings and
+    /// A database that can only be read is never changed; its index must be there, and answers fail with `EROFS` where it is not
+    /// current. With an `agent`, this creates `/memory/private/<agent>` and `/memory/shared`. Lookups, listings and
     /// answers then hide the private directories of other agents.
     ///
     /// # Errors
@@ -205,11 +212,13 @@ impl AgentMemory {
         clock: Clock,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let rows = Arc::new(SqliteStore::open(path, owner)?);
-        if let Some(reason) = rows.read_only() {
+        if let Some(reason) = rows.read_only()
+            && !index::is_prepared(&rows.db()).unwrap_or(false)
+        {
             return Err(SqliteOpenError::ReadOnly {
                 path: path.to_owned(),
                 reason: reason.to_owned(),
-                fix: "an agent-memory must write its index: copy the database to a directory that you can write to; or mount it with `ctxbench mount sqlite --db`, which serves the files without search",
+                fix: "it has no index of notes yet: copy the database to a directory that you can write to; or mount it with `ctxbench mount sqlite --db`, which serves the files without search",
             });
         }
         Self::over(Arc::clone(&rows) as Arc<dyn NoteFiles>, Arc::clone(&rows), owner, agent, clock).map_err(|error| {
@@ -229,20 +238,33 @@ impl AgentMemory {
         agent: Option<&str>,
         clock: Clock,
     ) -> Result<Self> {
-        let notes = rows.transaction(|db| {
-            // The triggers mark no row that is written later.
-            db.write_rows()?;
-            index::prepare(db)?;
-            index::count(db)
-        })?;
+        let can_write = rows.read_only().is_none();
+        let notes = if can_write {
+            rows.transaction(|db| {
+                // The triggers mark no row that is written later.
+                db.write_rows()?;
+                index::prepare(db)?;
+                index::count(db)
+            })?
+        } else {
+            let db = rows.db();
+            index::check_version(&db)?;
+            index::count(&db)?
+        };
         let privacy = agent.map(|agent| make_namespaces(&rows, owner, agent)).transpose()?;
         let index = Arc::new(Index::new(Arc::clone(&files), Arc::clone(&rows), agent, clock, notes));
-        index.refresh_earlier()?;
-        let indexer = Indexer::start(Arc::clone(&index)).map_err(|error| {
-            StoreError::storage(Errno::IO, format!("starting the thread that indexes notes: {error}"))
-        })?;
+        let indexer = if can_write {
+            index.refresh_earlier()?;
+            let started = Indexer::start(Arc::clone(&index));
+            Some(started.map_err(|error| {
+                StoreError::storage(Errno::IO, format!("starting the thread that indexes notes: {error}"))
+            })?)
+        } else {
+            index.take_as_it_is()?;
+            None
+        };
         Ok(Self {
-            indexer: Mutex::new(Some(indexer)),
+            indexer: Mutex::new(indexer),
             index,
             files,
             rows,
@@ -296,6 +318,10 @@ impl AgentMemory {
                 self.no_meaning = reason;
                 self.index.changes.fetch_add(1, Ordering::AcqRel);
             }
+            // The vectors of notes would have to be written.
+            Embeddings::In(_) if self.read_only().is_some() => {
+                self.no_meaning = "the memory is read-only".to_owned();
+            }
             Embeddings::In(dir) => {
                 embeddings::Config::read(&dir).map_err(|error| error.to_string())?;
                 self.set_embedder(move || {
@@ -322,6 +348,11 @@ impl AgentMemory {
         *self.index.meaning.write() = Some(started);
         self.index.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Why the memory can only be read; `None` if it can be written.
+    pub fn read_only(&self) -> Option<&str> {
+        self.rows.read_only()
     }
 
     /// The state of embedding.

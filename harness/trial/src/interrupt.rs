@@ -3,10 +3,22 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 const END_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Gives this process the signals that a parent may have blocked or ignored, which a new process inherits: it could neither
+/// be stopped by SIGTERM nor learn how its children end. Has to be called before the first thread starts.
+#[expect(unsafe_code, reason = "the standard library has no call for it")]
+pub fn accept_signals() -> std::io::Result<()> {
+    SigSet::all().thread_unblock()?;
+    // While SIGCHLD is ignored, the kernel keeps no exit status. A handler would interrupt system calls at each child's end.
+    // SAFETY: the default action of SIGCHLD runs no code of this process.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
 
 /// Whether the user wants the run to end.
 #[derive(Clone, Debug)]
