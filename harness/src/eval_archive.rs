@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Write};
 
 use anyhow::{Context, anyhow, bail};
+use inputs::files::{RECORD_VALUES, has_more_values};
 use ruzstd::decoding::StreamingDecoder;
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -37,8 +38,13 @@ pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
             "is a zip archive, but no log of inspect_ai (it holds no header.json)\n  fix: unpack it, and name the recordings in it"
         );
     };
-    let header: Value = serde_json::from_slice(&member(&mut archive, header, HEADER_BYTES)?)
-        .with_context(|| format!("{header} in the zip archive"))?;
+    let reading = || format!("{header} in the zip archive");
+    let bytes = member(&mut archive, header, HEADER_BYTES)?;
+    if has_more_values(&bytes, RECORD_VALUES) {
+        bail!("{}: has more than {RECORD_VALUES} values", reading());
+    }
+    let header: Value = serde_json::from_slice(&bytes).with_context(reading)?;
+    drop(bytes);
     let mut document = NamedTempFile::new()?;
     let start = format!("{{\"eval\":{},\"stats\":{},\"samples\":[", header["eval"], header["stats"]);
     document.write_all(start.as_bytes())?;
@@ -46,10 +52,11 @@ pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
     let mut is_first = true;
     for name in samples {
         let bytes = member(&mut archive, name, left)?;
+        // Also one that is not JSON: many names may stand for the same packed bytes.
+        left -= bytes.len() as u64;
         if serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_err() {
             continue;
         }
-        left -= bytes.len() as u64;
         if !std::mem::take(&mut is_first) {
             document.write_all(b",\n")?;
         }
@@ -122,6 +129,16 @@ mod tests {
         assert_eq!((importer.id(), sessions.len()), ("inspect-ai", 1));
         let log = archive(&[("header.json", header), ("samples/1_epoch_1.json", SAMPLE)]);
         let refused = unpacked(log, 100).unwrap_err().to_string();
+        assert!(refused.contains("longer than"), "{refused}");
+    }
+
+    #[test]
+    fn samples_that_are_not_json_count_as_unpacked_bytes() {
+        let blanks = " ".repeat(4000);
+        let names: Vec<String> = (0..10).map(|n| format!("samples/{n}.json")).collect();
+        let mut members = vec![("header.json", "{}")];
+        members.extend(names.iter().map(|name| (name.as_str(), blanks.as_str())));
+        let refused = unpacked(archive(&members), 20_000).unwrap_err().to_string();
         assert!(refused.contains("longer than"), "{refused}");
     }
 

@@ -28,6 +28,9 @@ const MOST_UNPACKED: u64 = 100;
 /// Bytes up to which a packed recording may have any size.
 const ALWAYS_UNPACKED: u64 = 64 << 20;
 
+/// The longest file, packed or in UTF-16, which takes twice as many bytes: a sparse one takes no space, and is read for minutes.
+const LONGEST_FILE: u64 = 2 * RECORDING.bytes();
+
 /// The names of the formats, as values of an option.
 pub fn format_names() -> PossibleValuesParser {
     PossibleValuesParser::new(IMPORTERS.iter().map(|importer| importer.id()))
@@ -72,6 +75,11 @@ impl Recording {
         let reading = || format!("reading {name}");
         let file = files::open(path).with_context(reading)?;
         let packed = file.metadata().with_context(reading)?.len();
+        if packed > LONGEST_FILE {
+            return Err(anyhow!(
+                "{name}: has {packed} bytes; the file of a recorded session may have at most {LONGEST_FILE}"
+            ));
+        }
         let mut file = BufReader::new(file);
         let start: Vec<u8> = file.fill_buf().with_context(reading)?.iter().take(4).copied().collect();
         let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
@@ -448,6 +456,18 @@ mod tests {
         assert!(path.metadata().unwrap().len() < 2 << 20);
         let refused = format!("{:#}", Recording::open(&path).err().unwrap());
         assert!(refused.ends_with("unpacks to more than 100 times its size"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        for start in [&eval_archive::MAGIC[..], &[0x1f, 0x8b, 8, 0], &[0x28, 0xb5, 0x2f, 0xfd], &[0xff, 0xfe], b"{}"] {
+            std::fs::write(&path, start).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(LONGEST_FILE + 1).unwrap();
+            let refused = format!("{:#}", Recording::open(&path).err().unwrap());
+            assert!(refused.contains("has 2147483649 bytes; the file of a recorded session"), "{refused}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use inputs::files::{self, CASSETTE};
+use inputs::files::{self, CASSETTE, RECORD_VALUES, has_more_values};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -125,6 +125,9 @@ impl Cassette {
         let mut head = None;
         let mut answers = HashMap::new();
         for (at, line) in text.lines().enumerate() {
+            if has_more_values(line.as_bytes(), RECORD_VALUES) {
+                return Err(wrong(at, format!("it has more than {RECORD_VALUES} values")));
+            }
             let line: Line = serde_json::from_str(line).map_err(|error| wrong(at, error.to_string()))?;
             match line {
                 Line::Head { v, model, engine, .. } => {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use inputs::files::has_more_values;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
@@ -135,7 +136,7 @@ fn parsed(line: &[u8]) -> ParseResult {
     if line.trim_ascii().is_empty() {
         return ParseResult::Ignored;
     }
-    if has_too_many_values(line) {
+    if has_more_values(line, VALUES_MAX) {
         let reason = format!("the message has more than {VALUES_MAX} values; send less in one call");
         return ParseResult::Refused(id_of(line), ErrorData::invalid_request(reason, None));
     }
@@ -158,24 +159,6 @@ fn parsed(line: &[u8]) -> ParseResult {
             ParseResult::Refused(id, ErrorData::invalid_request(reason, None))
         }
     }
-}
-
-/// Whether a message has more than [`VALUES_MAX`] values: each but the first follows one of these signs.
-fn has_too_many_values(line: &[u8]) -> bool {
-    if line.len() < VALUES_MAX {
-        return false;
-    }
-    let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
-    for byte in line {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = is_in_string,
-            b'"' => is_in_string = !is_in_string,
-            b',' | b':' | b'[' | b'{' if !is_in_string => values += 1,
-            _ => {}
-        }
-    }
-    values > VALUES_MAX
 }
 
 fn has_id(line: &[u8]) -> bool {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read};
 
+use inputs::files::{DOCUMENT_VALUES, RECORD_VALUES, has_more_values};
 use serde_json::{Deserializer, Map, Value, json};
 
 use super::repair::{closed, repaired};
@@ -222,11 +223,15 @@ pub fn each_document(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Re
             continue;
         }
         // A first line that is a record, or begins as one that was cut, is not the first line of a document.
-        if is_line_of_records(&String::from_utf8_lossy(&bytes)) {
+        let is_small = !has_more_values(&bytes, DOCUMENT_VALUES);
+        if is_small && is_line_of_records(&String::from_utf8_lossy(&bytes)) {
             lines.line(std::mem::take(&mut bytes), &mut each);
             break;
         }
         (&mut *input).take(LONGEST_DOCUMENT).read_to_end(&mut bytes).map_err(unreadable)?;
+        if has_more_values(&bytes, DOCUMENT_VALUES) {
+            return each_record(&mut bytes.as_slice(), each);
+        }
         if let Ok(document) = document(&bytes) {
             each(document);
             return Ok(Damage::default());
@@ -333,6 +338,9 @@ pub(super) fn document(bytes: &[u8]) -> Result<Value, String> {
 /// # Errors
 /// If it is not the beginning of JSON.
 pub(super) fn damaged_document(bytes: &[u8]) -> Result<(Value, Damage), String> {
+    if has_more_values(bytes, DOCUMENT_VALUES) {
+        return Err(format!("has more than {DOCUMENT_VALUES} values, the limit for one document"));
+    }
     let error = match document(bytes) {
         Ok(document) => return Ok((document, Damage::default())),
         Err(error) => error,
@@ -364,6 +372,10 @@ impl Lines {
         // A disk that lost its data leaves zeros.
         let line = text.trim_start_matches('\u{feff}').trim_matches(|c: char| c.is_whitespace() || c == '\0');
         if line.is_empty() {
+            return;
+        }
+        if has_more_values(line.as_bytes(), RECORD_VALUES) {
+            self.damage.unreadable += 1;
             return;
         }
         if let Ok(record) = serde_json::from_str(line) {
@@ -563,6 +575,20 @@ mod tests {
             let read = each_record(&mut text.as_bytes(), |record| found.push(record["a"].to_string()));
             assert_eq!((found.join(" ").as_str(), read.unwrap().unreadable), ("1 3", 1), "{}", &text[..9]);
         }
+    }
+
+    #[test]
+    fn a_record_or_a_document_with_too_many_values_costs_itself() {
+        let many = |count: usize| format!("[0{}]", ",0".repeat(count));
+        let text = format!("{{\"a\":1}}\n{{\"a\":{}}}\n{{\"a\":3}}\n", many(RECORD_VALUES));
+        let mut found = Vec::new();
+        let read = each_record(&mut text.as_bytes(), |record| found.push(record["a"].to_string()));
+        assert_eq!((found.join(" ").as_str(), read.unwrap().unreadable), ("1 3", 1));
+        let text = format!("{{\"a\":{}}}", many(DOCUMENT_VALUES));
+        let read = each_document(&mut text.as_bytes(), |_| panic!("it is read"));
+        assert_eq!(read.unwrap().unreadable, 1);
+        let refused = damaged_document(text.as_bytes()).unwrap_err();
+        assert!(refused.contains("16000000 values"), "{refused}");
     }
 
     #[test]

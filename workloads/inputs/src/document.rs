@@ -10,6 +10,7 @@ use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::files::{RECORD_VALUES, has_more_values};
 use crate::location::PathStep;
 
 /// A value of TOML or JSON.
@@ -112,20 +113,33 @@ impl<'de> Deserialize<'de> for Document {
     }
 }
 
+/// The error of a text with more values than a record may have.
+fn too_many<E: Error>() -> E {
+    E::custom(format_args!("it has more than {RECORD_VALUES} values"))
+}
+
 impl Document {
     /// Parses a text of JSON.
     ///
     /// # Errors
-    /// If the text is not JSON, or an object of it has a field twice.
+    /// If the text is not JSON, has more than [`RECORD_VALUES`] values, or an object of it has a field twice.
     pub fn from_json(text: &str) -> serde_json::Result<Self> {
+        if has_more_values(text.as_bytes(), RECORD_VALUES) {
+            return Err(too_many());
+        }
         serde_json::from_str(text)
     }
 
     /// Parses a text of TOML.
     ///
     /// # Errors
-    /// If the text is not TOML, or has an integer from 2^63.
+    /// If the text is not TOML, has an integer from 2^63, or more than [`RECORD_VALUES`] signs that separate values.
     pub fn from_toml(text: &str) -> Result<Self, toml::de::Error> {
+        // Also in texts, whose ends only a parser finds.
+        let signs = || text.bytes().filter(|byte| matches!(byte, b',' | b'=' | b'[' | b'{')).count();
+        if text.len() > RECORD_VALUES && signs() > RECORD_VALUES {
+            return Err(too_many());
+        }
         let table: toml::Table = text.parse()?;
         Ok(toml::Value::Table(table).into())
     }

@@ -56,6 +56,11 @@ pub const DEFINITION_VALUES: usize = 10_000;
 pub const TRACE: FileLimit = FileLimit::new("a trace", GIB, 256 * MIB);
 /// A recorded session.
 pub const RECORDING: FileLimit = FileLimit::new("a recorded session", GIB, 256 * MIB);
+/// The most values of one record of a recorded session, a trace or a run directory: a small value takes many times its
+/// bytes in memory.
+pub const RECORD_VALUES: usize = 4_000_000;
+/// The most values of a recorded session that is one document.
+pub const DOCUMENT_VALUES: usize = 16_000_000;
 /// Recorded answers of a model.
 pub const CASSETTE: FileLimit = FileLimit::new("a recording of a model", 256 * MIB, 64 * MIB);
 /// A page that a report is put into.
@@ -198,6 +203,24 @@ fn kind(kind: FileType) -> &'static str {
     } else {
         "a symbolic link"
     }
+}
+
+/// Whether a text of JSON has more than `most` values: each but the first follows one of these signs.
+pub fn has_more_values(json: &[u8], most: usize) -> bool {
+    if json.len() < most {
+        return false;
+    }
+    let (mut values, mut is_in_string, mut is_escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_in_string,
+            b'"' => is_in_string = !is_in_string,
+            b',' | b':' | b'[' | b'{' if !is_in_string => values += 1,
+            _ => {}
+        }
+    }
+    values > most
 }
 
 fn refused(message: impl Into<String>) -> io::Error {

@@ -146,3 +146,14 @@ fn it_refuses_what_serde_json_refuses_and_says_where() {
         assert_eq!(ours.unwrap_err().field(), place, "{text}");
     }
 }
+
+#[test]
+fn a_text_with_too_many_values_is_refused_before_it_is_parsed() {
+    let many = ",0".repeat(RECORD_VALUES);
+    let error = Document::from_json(&format!("[0{many}]")).unwrap_err().to_string();
+    assert_eq!(error, "it has more than 4000000 values");
+    let error = Document::from_toml(&format!("a = '\"'\nb = [0{many}]")).unwrap_err().to_string();
+    assert!(error.contains("it has more than 4000000 values"), "{error}");
+    let text = "x,".repeat(RECORD_VALUES + 1);
+    assert!(Document::from_json(&format!("\"{text}\"")).is_ok());
+}
