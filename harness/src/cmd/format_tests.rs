@@ -3,7 +3,9 @@
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::{claims, compare, conform, decide, doctor, fault, headline, list, memory_note, reproduce, s3, status, tokens};
+use super::{
+    claims, compare, conform, decide, doctor, fault, headline, list, memory_note, reproduce, s3, status, tokens,
+};
 use super::{trace, unmount, verify};
 
 const PUBLISHED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/commands.schema.json");

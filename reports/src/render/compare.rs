@@ -6,7 +6,7 @@ use stats::Verdict;
 
 use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
-use figures::text::{columns, count as count_words, paragraph, ratio_with_interval, table, time};
+use figures::text::{columns, count as count_words, number_of, paragraph, ratio_with_interval, table, time};
 use verdicts::compare::{CellChange, CountChange, Gate, RunComparison, failed_words};
 use verdicts::rank::Ranking;
 
@@ -60,12 +60,19 @@ fn headline(found: &RunComparison) -> String {
     let detectable = found.detectable().map_or(String::new(), |ratio| {
         format!(" In half of the cells, a change to ×{ratio:.2} or more would have been found with a chance of 80 %.")
     });
+    let scores = match found.scores_compared {
+        0 => String::new(),
+        compared => {
+            let worse = found.scores.iter().filter(|change| change.is_worse()).count();
+            format!(" {} of tokens, answers and delays compared, {worse} got worse.", number_of(compared, "score"))
+        }
+    };
     let unchecked = match found.not_checked_again().count() {
         0 => "",
         _ => " The new run did not look again at all that the old one checked, which is not a pass.",
     };
     format!(
-        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost. New harm: {} of {} kinds (lost records, failing features, wrong answers, lost lines).{unchecked}{detectable}",
+        "{busy}{counts}{scores} {} {} cells fail more often{others}. {} confirmed claims were lost. New harm: {} of {} kinds (lost records, failing features, wrong answers, lost lines).{unchecked}{detectable}",
         times_words(found),
         failing,
         found.failing(Gate::Claims).len(),
@@ -177,6 +184,15 @@ fn parts(found: &RunComparison) -> Vec<Part> {
         parts.push(Heading(3, "Exact counts that rose".to_owned()));
         parts.push(Table(count_head.clone(), risen));
     }
+    if !found.scores.is_empty() {
+        let rows = found.scores.iter().map(|change| {
+            let [old, new] = change.figures();
+            let verdict = change.verdict.name().to_owned();
+            vec![change.arm.clone(), change.workload.clone(), change.score.clone(), old, new, verdict]
+        });
+        parts.push(Heading(3, "Tokens, answers and delays that changed".to_owned()));
+        parts.push(Table(columns("arm | workload | score | old | new | verdict"), rows.collect()));
+    }
     let failures = found.failures.iter().map(|change| {
         vec![
             change.arm.clone(),
@@ -263,7 +279,7 @@ pub fn comparison_text(found: &RunComparison) -> String {
     text
 }
 
-/// A comparison as JUnit XML: a suite each for times, counts, failed passes, harm and claims.
+/// A comparison as JUnit XML: a suite each for times, counts, scores, failed passes, harm and claims.
 ///
 /// # Errors
 /// If it cannot be written as XML.
@@ -305,6 +321,11 @@ pub fn comparison_junit(found: &RunComparison) -> Result<String, String> {
         let words = format!("{} a call, was {}", change.new, change.old);
         case(name, change.is_worse().then_some(words))
     }));
+    let mut scores = TestSuite::new("scores");
+    scores.add_test_cases(found.scores.iter().map(|change| {
+        let name = format!("{} {}, {}", change.arm, change.workload, change.score);
+        case(name, change.is_worse().then(|| change.words()))
+    }));
     let mut passes = TestSuite::new("passes");
     passes.add_test_cases(found.failures.iter().map(|change| {
         let name = format!("{} {}, {}", change.arm, change.workload, change.state);
@@ -324,7 +345,7 @@ pub fn comparison_junit(found: &RunComparison) -> Result<String, String> {
         case(change.id.clone(), change.is_lost().then_some(words))
     }));
     let mut report = Report::new("ctxbench compare");
-    report.add_test_suites([times, counts, passes, harms, claims]);
+    report.add_test_suites([times, counts, scores, passes, harms, claims]);
     report.to_string().map_err(|error| format!("JUnit: {error}"))
 }
 

@@ -187,6 +187,152 @@ fn a_wrong_answer_of_any_kind_is_new_harm_and_a_cost_is_none() {
     }
 }
 
+/// A run whose passes of a task on `sqlite` have every score.
+fn scored() -> Run {
+    let mut run = testing::seeded(1);
+    for (at, pass) in testing::passes(&mut run, "micro/read", "sqlite").enumerate() {
+        let scores = rundir::ScoreName::ALL.iter().map(|name| {
+            let sum = match name.kind() {
+                rundir::ScoreKind::Found => 90,
+                rundir::ScoreKind::Wrong => 10,
+                // Passes differ by a factor of three.
+                rundir::ScoreKind::Delay => 1000 * (1 + at as u64 % 3),
+                _ => 10_000,
+            };
+            (name.name().to_owned(), rundir::Score { sum, of: 100 })
+        });
+        pass.scores.insert("task".to_owned(), scores.collect());
+    }
+    run
+}
+
+#[test]
+fn tokens_answers_and_delays_that_got_worse_beyond_the_margin_fail_the_gates() {
+    use rundir::ScoreKind::{Circumstance, Cost, Delay, Found, Wrong};
+    let old = scored();
+    // As failing: the gates of times, and of counts.
+    for (kind, factor, failing) in [
+        (Cost, 3.0, [true, true]),
+        (Cost, 1.06, [true, true]),
+        (Cost, 1.04, [false, false]),
+        (Cost, 0.3, [false, false]),
+        (Found, 0.5, [true, true]),
+        (Found, 0.93, [true, true]),
+        (Found, 0.96, [false, false]),
+        (Found, 1.1, [false, false]),
+        (Wrong, 2.0, [true, true]),
+        (Wrong, 1.4, [false, false]),
+        (Wrong, 0.0, [false, false]),
+        (Delay, 10.0, [true, false]),
+        // The fastest pass is as late as the slowest one was.
+        (Delay, 3.0, [false, false]),
+        (Delay, 0.1, [false, false]),
+        (Circumstance, 9.0, [false, false]),
+    ] {
+        for name in rundir::ScoreName::ALL.iter().filter(|name| name.kind() == kind) {
+            let mut new = old.clone();
+            for pass in testing::passes(&mut new, "micro/read", "sqlite") {
+                let score = pass.scores.get_mut("task").unwrap().get_mut(name.name()).unwrap();
+                score.sum = (score.sum as f64 * factor).round() as u64;
+            }
+            let found = found(&old, &[&new], false).unwrap();
+            let of_scores = |gate| found.failing(gate).iter().filter(|line| line.contains(" by task")).count() == 1;
+            let case = format!("{} × {factor}", name.name());
+            assert_eq!([Gate::Worse, Gate::Counts].map(of_scores), failing, "{case}: {:?}", found.scores);
+            let is_better = found.scores.iter().any(|change| change.verdict == Verdict::Better);
+            assert_eq!(is_better, [0.0, 0.1, 0.3, 1.1].contains(&factor), "{case}: {:?}", found.scores);
+            let headline = comparison_markdown(&found);
+            let worse = usize::from(failing[0]);
+            assert!(headline.contains(&format!("answers and delays compared, {worse} got worse.")), "{headline}");
+            assert_eq!(headline.contains("### Tokens, answers and delays"), worse == 1 || is_better, "{case}");
+            assert_eq!(comparison_junit(&found).unwrap().contains("<failure"), worse == 1, "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_delay_of_few_or_busy_passes_decides_nothing() {
+    let old = scored();
+    for change in [(|run| run.samples.retain(|pass| pass.epoch < 2 || pass.scores.is_empty())) as fn(&mut Run), |run| {
+        run.samples.iter_mut().for_each(|pass| pass.load.busy = Some("others".to_owned()))
+    }] {
+        let mut new = old.clone();
+        for pass in testing::passes(&mut new, "micro/read", "sqlite") {
+            pass.scores.get_mut("task").unwrap().get_mut("lag-us").unwrap().sum *= 10;
+        }
+        let is_later = |new: &Run| found(&old, &[new], false).unwrap().scores.iter().any(|change| change.is_delay());
+        assert!(is_later(&new));
+        // One pass with scores each epoch, as in a run.
+        for pass in testing::passes(&mut new, "micro/read", "sqlite").filter(|pass| pass.round != 1) {
+            pass.scores.clear();
+        }
+        assert!(is_later(&new));
+        change(&mut new);
+        assert!(!is_later(&new));
+    }
+}
+
+#[test]
+fn a_score_that_the_new_run_lacks_or_that_cost_nothing_was_not_looked_at_again() {
+    let old = scored();
+    let unchecked = |change: &dyn Fn(&mut Run)| {
+        let mut new = old.clone();
+        change(&mut new);
+        let found = found(&old, &[&new], false).unwrap();
+        let lines: Vec<String> = found.not_checked_again().collect();
+        for gate in [Gate::Worse, Gate::Counts] {
+            assert!(lines.iter().all(|line| found.failing(gate).contains(line)));
+        }
+        lines.join("; ")
+    };
+    assert_eq!(unchecked(&|_| {}), "");
+    let scores = |run: &mut Run, change: &dyn Fn(&mut std::collections::BTreeMap<String, rundir::Score>)| {
+        let passes = testing::passes(run, "micro/read", "sqlite");
+        passes.for_each(|pass| change(pass.scores.get_mut("task").unwrap()));
+    };
+    let words = |score: &str| {
+        format!("sqlite: 1 check of scores not looked at again ({score} by task in micro/read), which is not a pass")
+    };
+    let free = unchecked(&|run| {
+        scores(run, &|task| task.get_mut("result-tokens").unwrap().sum = 0);
+    });
+    assert_eq!(free, words("tokens of results"));
+    let renamed = unchecked(&|run| {
+        scores(run, &|task| {
+            task.remove("evidence-in-budget");
+        });
+    });
+    assert_eq!(renamed, words("answers within the budget of tokens"));
+    let wrong = unchecked(&|run| {
+        scores(run, &|task| {
+            task.remove("stale-answers");
+        });
+    });
+    assert_eq!(wrong, words("stale answers"));
+}
+
+#[test]
+fn a_context_policy_that_sends_more_tokens_fails_the_gates() {
+    let run = testing::seeded(1);
+    let summary = summarise(&run).unwrap();
+    let before = testing::contexts();
+    let mut after = before.clone();
+    after.costs.iter_mut().find(|cost| cost.policy == "evict").unwrap().resent *= 3;
+    let old = RunEvidence::new(&run, &summary, &before);
+    let new = RunEvidence::new(&run, &summary, &after);
+    let found = compare(&old, &[new], (&[], &[]), false).unwrap();
+    for gate in [Gate::Worse, Gate::Counts] {
+        let failing = found.failing(gate);
+        assert!(failing.len() == 1 && failing[0].starts_with("evict, tokens of all prompts in agent/session: "));
+    }
+    after.costs.retain(|cost| cost.policy != "evict");
+    let new = RunEvidence::new(&run, &summary, &after);
+    let found = compare(&old, &[new], (&[], &[]), false).unwrap();
+    let words =
+        "evict: 1 check of scores not looked at again (tokens of all prompts in agent/session), which is not a pass";
+    assert_eq!(found.failing(Gate::Counts), [words]);
+}
+
 #[test]
 fn a_cell_without_a_baseline_in_both_runs_is_not_gone() {
     let [mut old, mut new] = [1, 2].map(testing::seeded);

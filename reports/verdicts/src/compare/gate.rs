@@ -4,16 +4,17 @@ use stats::Verdict;
 
 use super::counts::CountTally;
 use super::harm::{HarmChange, UncheckedArm};
-use super::{FailureChange, RunComparison};
+use super::{FailureChange, RunComparison, ScoreChange};
 
 inputs::named! {
     /// A kind of change that fails a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Gate, name {
-        /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, there is new
-        /// harm, or the new run did not look for harm again.
+        /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, a score got
+        /// worse, there is new harm, or the new run did not look for harm again.
         Worse = "worse",
-        /// An exact count has risen, passes fail where none did, there is new harm, or the new run did not look again.
+        /// An exact count has risen, passes fail where none did, there are more tokens or fewer right answers beyond the
+        /// margin, there is new harm, or the new run did not look again.
         Counts = "count",
         /// A confirmed claim is refuted, conditional, or without evidence.
         Claims = "claim",
@@ -59,6 +60,10 @@ impl RunComparison {
         unchecked.map(|check| format!("{}, which is not a pass", check.words))
     }
 
+    fn worse_scores(&self, is_wanted: fn(&ScoreChange) -> bool) -> impl Iterator<Item = String> {
+        self.scores.iter().filter(move |change| change.is_worse() && is_wanted(change)).map(ScoreChange::words)
+    }
+
     /// The changes that make a gate fail, each in words. The gate `counts` also fails if no count was compared.
     pub fn failing(&self, gate: Gate) -> Vec<String> {
         match gate {
@@ -71,7 +76,7 @@ impl RunComparison {
                 let failing = self.failures.iter().filter(|change| change.is_worse()).map(failing_words);
                 let harm = self.new_harm().chain(self.unchecked_where(|check| !check.is_cell));
                 let gone = self.gone.iter().map(|cell| format!("{cell}, which is not a pass"));
-                slower.chain(failing).chain(gone).chain(harm).collect()
+                slower.chain(failing).chain(gone).chain(self.worse_scores(|_| true)).chain(harm).collect()
             }
             Gate::Counts => {
                 let risen = self.counts.iter().filter(|change| change.is_worse());
@@ -84,7 +89,8 @@ impl RunComparison {
                 let none = no_counts(self.counts_compared);
                 let newly = self.failures.iter().filter(|change| change.old.0 == 0).map(failing_words);
                 let checks = self.new_harm().chain(self.not_checked_again());
-                none.into_iter().chain(risen).chain(newly).chain(checks).collect()
+                let scores = self.worse_scores(|change| !change.is_delay());
+                none.into_iter().chain(risen).chain(newly).chain(scores).chain(checks).collect()
             }
             Gate::Claims => {
                 let lost = self.claims.iter().filter(|change| change.is_lost());

@@ -7,6 +7,7 @@ use rundir::{Fault, Outcome, Run, ScoreKind, ScoreName};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::measure::score_words;
 use figures::summary::void;
 use figures::text::number_of;
 
@@ -42,11 +43,11 @@ pub struct UncheckedArm {
 
 /// The kind of check that shows harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Check {
+pub(super) enum Check {
     Records,
     Recoveries,
     Probe,
-    Answers,
+    Scores,
     Lines,
     Passes,
     Counts,
@@ -58,7 +59,7 @@ impl Check {
             Check::Records => "records",
             Check::Recoveries => "recoveries",
             Check::Probe => "features and tools",
-            Check::Answers => "answers",
+            Check::Scores => "scores",
             Check::Lines => "lines",
             Check::Passes => "passes",
             Check::Counts => "counts",
@@ -67,7 +68,7 @@ impl Check {
 }
 
 /// Tries that did harm and all tries, by arm, check and kind.
-type Harms = BTreeMap<(String, Check, String), (u64, u64)>;
+type Harms = BTreeMap<CheckKey, (u64, u64)>;
 
 fn harms(runs: &[&Run]) -> Harms {
     let mut all = Harms::new();
@@ -115,8 +116,8 @@ fn harms(runs: &[&Run]) -> Harms {
             for (method, scores) in &pass.scores {
                 let wrong = scores.iter().filter_map(|(name, score)| Some((ScoreName::find(name)?, score)));
                 for (name, score) in wrong.filter(|(name, _)| name.kind() == ScoreKind::Wrong) {
-                    let what = format!("{} of {method} in {workload}", name.name().replace('-', " "));
-                    add(arm, Check::Answers, what, score.sum, score.of);
+                    let what = format!("{} by {method} in {workload}", score_words(name.name()));
+                    add(arm, Check::Scores, what, score.sum, score.of);
                 }
             }
             if let Some(settled) = pass.settled {
@@ -127,8 +128,11 @@ fn harms(runs: &[&Run]) -> Harms {
     all
 }
 
+/// A thing that is checked on an arm.
+pub(super) type CheckKey = (String, Check, String);
+
 /// Where passes ended and calls were counted: every place of a run in which a failure or a risen count could show.
-fn places(runs: &[&Run]) -> BTreeSet<(String, Check, String)> {
+fn places(runs: &[&Run]) -> BTreeSet<CheckKey> {
     let mut all = BTreeSet::new();
     for run in runs {
         let passes = run.samples.iter().filter(|pass| !matches!(pass.outcome, Outcome::Skipped | Outcome::Infra));
@@ -156,12 +160,15 @@ pub(super) struct HarmComparison {
     pub unchecked: Vec<UncheckedArm>,
 }
 
-pub(super) fn harm_changes(old: &Run, new: &[&Run]) -> HarmComparison {
+/// Compares harm. `gone` has the scores that only the old run has.
+pub(super) fn harm_changes(old: &Run, new: &[&Run], gone: Vec<CheckKey>) -> HarmComparison {
     let (before, after) = (harms(&[old]), harms(new));
     let mut checked = places(new);
     checked.extend(after.keys().cloned());
     let places = places(&[old]).into_iter();
-    let gone = before.keys().cloned().chain(places).filter(|key| !checked.contains(key));
+    let lacking = before.keys().cloned().chain(places).filter(|key| !checked.contains(key));
+    // A wrong answer is a score, too.
+    let gone: BTreeSet<CheckKey> = lacking.chain(gone).collect();
     let mut unchecked: BTreeMap<(String, Check), Vec<String>> = BTreeMap::new();
     for (arm, check, what) in gone {
         unchecked.entry((arm, check)).or_default().push(what);

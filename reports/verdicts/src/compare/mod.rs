@@ -6,6 +6,7 @@ mod comparable;
 mod counts;
 mod gate;
 mod harm;
+mod scores;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ use counts::{CountTally, counts};
 pub use gate::Gate;
 pub use harm::HarmChange;
 use harm::{UncheckedArm, harm_changes};
+pub use scores::ScoreChange;
+use scores::scores;
 
 use crate::claims::{ClaimResult, ClaimStatus};
 pub use crate::measure::machine_differences;
@@ -49,6 +52,10 @@ pub struct RunComparison {
     pub counts: Vec<CountChange>,
     /// How many counts both sides have.
     pub counts_compared: CountTally,
+    /// Tokens, answers and delays that differ beyond the margin.
+    pub scores: Vec<ScoreChange>,
+    /// How many of them both sides have.
+    pub scores_compared: usize,
     /// Harm that only one side does.
     pub harms: Vec<HarmChange>,
     /// How many kinds of harm both sides looked for.
@@ -316,7 +323,8 @@ pub fn compare(
         notes.push(format!("A/A check: {moved} of {} cells call identical arms changed.", identical.len()));
     }
     let (counts, counts_compared) = counts(old.run, &runs(new));
-    let harm = harm_changes(old.run, &runs(new));
+    let scores = scores(old, new, old.run.plan.margins.relative);
+    let harm = harm_changes(old.run, &runs(new), scores.unchecked);
     Ok(RunComparison {
         old: RunName::of(old.run),
         new: new.iter().map(|run| RunName::of(run.run)).collect(),
@@ -325,6 +333,8 @@ pub fn compare(
         identical,
         counts,
         counts_compared,
+        scores: scores.changes,
+        scores_compared: scores.compared,
         harms: harm.changes,
         harms_compared: harm.tried,
         unchecked: harm.unchecked,

@@ -40,6 +40,7 @@ pub use kinds::{LEAST_SHARE, Measure, RestatedMeasure, Scale};
 pub use latency::{READY, TURN_NS};
 pub use names::{matches, planned as planned_arm};
 pub use scores::ScoreMeasure;
+pub(crate) use scores::score_words;
 pub use units::{amount, digits, range_words, spread};
 
 /// The runs that a decision rests on.

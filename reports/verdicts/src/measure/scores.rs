@@ -38,7 +38,7 @@ pub const SCORES: [&str; 15] = [
 ];
 
 /// What a score counts, in words.
-fn score_words(name: &str) -> &str {
+pub(crate) fn score_words(name: &str) -> &str {
     match name {
         "evidence-in-budget" => "answers within the budget of tokens",
         "found-at-1" => "answers in the first place",
@@ -53,6 +53,8 @@ fn score_words(name: &str) -> &str {
         "result-tokens" => "tokens of results",
         STALE_ANSWERS => "stale answers",
         LAG => "delays of commits",
+        "tokens-unanswerable" => "tokens for questions without an answer",
+        "admitted" => "questions without an answer of which the search said so",
         // "tokens" and "calls" are words.
         name => name,
     }
