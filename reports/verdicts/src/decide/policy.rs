@@ -226,9 +226,11 @@ impl Criterion {
         self.measure.scale(&self.unit).unwrap_or(Scale::Own)
     }
 
-    /// Whether it compares the same figures as another row.
-    fn asks_the_same(&self, other: &Self) -> bool {
-        (&self.measure, &self.unit, &self.baseline) == (&other.measure, &other.unit, &other.baseline)
+    /// Whether it compares the same figures as another row of its role. Two costs may bound one figure in two units, but no fact
+    /// is a benefit twice.
+    fn asks_the_same(&self, other: &Self, role: &str) -> bool {
+        let is_same_unit = self.unit == other.unit || role == "benefit";
+        is_same_unit && (&self.measure, &self.baseline) == (&other.measure, &other.baseline)
     }
 
     /// Whether its baseline is a context policy, and no arm.
@@ -370,7 +372,7 @@ impl Policy {
         for (role, rows) in policy.rows() {
             for (at, row) in rows.iter().enumerate() {
                 let found = problem(role, row).or_else(|| {
-                    let same = rows[..at].iter().find(|other| row.asks_the_same(other))?;
+                    let same = rows[..at].iter().find(|other| row.asks_the_same(other, role))?;
                     let message = format!(
                         "asks what {:?} asks, so that one fact would count twice: remove one of them",
                         same.title
@@ -874,6 +876,9 @@ fn wrong_side(row: &Criterion) -> Option<(&'static str, String)> {
 /// is a thousand times as fast.
 const MOST_RATIO: f64 = 1000.0;
 
+/// The same as a saving, in percent.
+const MOST_SAVED: f64 = 99.9;
+
 /// The longest time that a row may name, in milliseconds: a day.
 const MOST_MS: f64 = 86_400e3;
 
@@ -903,6 +908,9 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
         }
         (_, Some(bound)) if bound > MOST_RATIO && scale == Scale::Ratio => {
             return Some(("at_least", format!("must be at most {MOST_RATIO}: no candidate can keep a larger ratio")));
+        }
+        (_, Some(bound)) if bound > MOST_SAVED && scale == Scale::Saved => {
+            return Some(("at_least", format!("must be at most {MOST_SAVED}: no candidate can save more")));
         }
         (Some(bound), _) if bound > 1.0 && matches!(scale, Scale::SessionShare | Scale::TurnShare) => {
             return Some((

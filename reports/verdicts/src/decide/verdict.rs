@@ -253,8 +253,9 @@ pub(super) fn fragile_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip>
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
-            let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
-            if becomes != verdict && !is_open {
+            // A looser bound does not ask for more evidence.
+            let asks_for_more = is_bound && becomes == PolicyVerdict::NotDecided && row.state != RowState::Unmet;
+            if becomes != verdict && !asks_for_more {
                 turns.push(Flip::of(row, is_bound, change, becomes));
             }
         };

@@ -492,6 +492,14 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
     assert!(problem(|run| run.environment.memory_bytes /= 8).contains("different machines: memory"));
     assert!(problem(|run| run.environment.scratch.file_system = "tmpfs".to_owned()).contains("scratch"));
     assert!(problem(|run| run.plan.ctxbench = "1".to_owned()).contains("different builds of ctxbench"));
+    // The version of a build with changes is that of every such build.
+    let mut changed = one.clone();
+    changed.plan.ctxbench = "0.1.0 (abc with changes)".to_owned();
+    let mut another = Run { dir: "results/another".into(), ..changed.clone() };
+    assert_eq!(check_compatible(&[&changed, &another]), Ok(()));
+    another.environment.binary_sha256 = "2".repeat(64);
+    let why = check_compatible(&[&changed, &another]).unwrap_err();
+    assert!(why.contains("different builds of ctxbench 0.1.0 (abc with changes), by SHA-256: "), "{why}");
     assert!(problem(|run| run.plan.margins.relative = 0.5).contains("different margins"));
     assert!(
         problem(|run| run.plan.workloads[0].sha256 = "1".to_owned()).contains("different definitions of micro/read")
@@ -799,6 +807,20 @@ fn a_malformed_policy_names_file_line_and_field() {
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn a_benefit_is_one_fact_in_all_units_and_nothing_saves_everything() {
+    let error = |from: &str, to: &str| {
+        let text = POLICY.replacen(from, to, 1);
+        Policy::parse(Path::new("p.toml"), &text).unwrap_err().to_string()
+    };
+    let saved = "unit = \"percent saved\"\nat_least = ";
+    let again = format!("[[benefit]]\ntitle = \"Faster, again\"\n{LATENCY}\n{saved}10\n[[cost]]");
+    let twice = error("[[cost]]", &again);
+    assert!(twice.contains("asks what \"Faster\" asks"), "{twice}");
+    let all = error("unit = \"ratio\"\nat_most = 0.9", &format!("{saved}100"));
+    assert!(all.contains("must be at most 99.9: no candidate can save more"), "{all}");
 }
 
 #[test]

@@ -497,6 +497,23 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
 }
 
 #[test]
+fn a_looser_bound_that_leaves_a_verdict_open_makes_it_fragile_and_a_stricter_one_does_not() {
+    // ×2 is tolerated, and ×3 is its double.
+    let flip = |value: f64, (low, high): (f64, f64)| {
+        let mut rows = of("coding-agent", &coding(), "sqlite").rows;
+        let title = "Time of git clone, git add of all files and rm -rf";
+        let cost = rows.iter_mut().find(|row| row.title == title).unwrap();
+        let effect = RowEffect { value, low, high };
+        (cost.state, cost.effect) = (cost.state_at(&cost.bound, &effect), Some(effect));
+        fragile_flip(&rows, 1).filter(|flip| flip.row == title).map(|flip| (flip.to, flip.becomes))
+    };
+    assert_eq!(flip(3.2, (2.8, 3.6)), Some((3.0, NotDecided)));
+    assert_eq!(flip(3.2, (3.1, 3.3)), None);
+    // Half of it is ×1.5.
+    assert_eq!(flip(1.5, (1.4, 1.6)), None);
+}
+
+#[test]
 fn a_bound_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured. At ×2.4 two costs are not tolerated, and one bound
     // alone changes nothing.
