@@ -133,15 +133,20 @@ fn a_run_of_another_build_or_machine_and_one_that_decides_nothing_are_refused_be
     let why = refused("0.1.0 (def)");
     assert!(why.contains("made by ctxbench 0.1.0 (def)") && why.contains("is 0.1.0 (abc with changes)"), "{why}");
     let this = "0.1.0 (abc with changes)";
-    let machine = |kernel: &str| {
-        let environment = format!("{{\n  \"schema\": 4,\n  \"kernel\": \"{kernel}\",\n  \"cpu\": \"x\"\n}}\n");
-        fs::write(bench.join("env.json"), environment).unwrap();
+    let environment = |kernel: &str, binary: &str| {
+        let fields = format!("\"kernel\": \"{kernel}\",\n  \"binary_sha256\": \"{binary}\",\n  \"cpu\": \"x\"");
+        fs::write(bench.join("env.json"), format!("{{\n  \"schema\": 4,\n  {fields}\n}}\n")).unwrap();
     };
-    machine("6.1.0 #1");
+    environment("6.1.0 #1", &"1".repeat(64));
+    let why = refused(this);
+    assert!(why.contains("made by another build of ctxbench 0.1.0 (abc with changes)"), "{why}");
+    let binary = inputs::sha256(STAND_IN.as_bytes());
+    environment("6.1.0 #1", &binary);
     let why = refused(this);
     assert!(why.contains("was made with the kernel 6.1.0 #1, and this machine has "), "{why}");
     let kernel = rustix::system::uname();
-    machine(&format!("{} {}", kernel.release().to_string_lossy(), kernel.version().to_string_lossy()));
+    let here = format!("{} {}", kernel.release().to_string_lossy(), kernel.version().to_string_lossy());
+    environment(&here, &binary);
     fs::write(bench.join("cut-off"), "").unwrap();
     let why = refused(this);
     assert!(why.contains("cannot be taken: a pass is missing"), "{why}");

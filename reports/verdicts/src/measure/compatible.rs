@@ -137,6 +137,11 @@ fn differs_in_machine(one: &Run, other: &Run) -> Result<(), String> {
 fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
     let (left, right) = (&one.plan, &other.plan);
     different(one, other, "builds of ctxbench", &left.ctxbench, &right.ctxbench)?;
+    // Such a version does not say which changes.
+    if ["with changes", "no commit"].iter().any(|unknown| left.ctxbench.contains(unknown)) {
+        let [binary, another] = [one, other].map(|run| &*run.environment.binary_sha256);
+        different(one, other, &format!("builds of ctxbench {}, by SHA-256", left.ctxbench), binary, another)?;
+    }
     let both_measure = !left.workloads.is_empty() && !right.workloads.is_empty();
     if both_measure {
         let [margins, others] = [left, right].map(|plan| format!("{:?}", plan.margins));
