@@ -9,7 +9,7 @@ use figures::context::{Contexts, contexts};
 use figures::evidence;
 use figures::prices::Prices;
 use figures::summary::{Summary, summarise};
-use records::missing_records;
+use records::check_records;
 use rundir::{PLAN, Run};
 use verdicts::decide::check_distinct;
 
@@ -85,14 +85,14 @@ impl SummarisedRun {
     }
 }
 
-/// Fails if a run lacks records: no verdict may rest on the others, because the missing ones may contradict it.
+/// Fails if the records of a run contradict each other or are not all there: no verdict may rest on them.
 pub fn check_whole(run: &Run) -> anyhow::Result<()> {
-    let missing = missing_records(run);
-    let Some(first) = missing.first() else {
+    let wrong = check_records(run);
+    let Some(first) = wrong.first() else {
         return Ok(());
     };
     let dir = run.dir.display();
-    let more = match missing.len() {
+    let more = match wrong.len() {
         1 => String::new(),
         all => format!(" (and {} more)", all - 1),
     };

@@ -13,6 +13,7 @@ use rundir::{
 };
 use stats::MIN_EPOCHS;
 use trial::features::{Feature, short_features};
+use trial::probes::probe_names;
 use workloads::definition::{CacheState, Workload};
 use workloads::script::{FileOp, Script};
 use workloads::suite::{Suite, SuiteSection};
@@ -108,6 +109,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
             })
             .collect(),
         features: if inputs.suite.probes { short_features().map(Feature::full_name).collect() } else { Vec::new() },
+        probed: if inputs.suite.probes { probe_names() } else { BTreeMap::new() },
         ..given
     };
     let mut skipped = Vec::new();

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use records::published::{PublishedFiles, PublishedTerms, compare_published};
-use records::{Discrepancy, check_records, missing_records};
+use records::{Discrepancy, check_records};
 use reports::render::write_faults;
 use rundir::Run;
 use schemars::JsonSchema;
@@ -122,15 +122,15 @@ impl Verify {
         line.step(0, STEPS, "reading the records");
         let run = Run::read(&dir)?;
         line.step(1, STEPS, "comparing the records with each other");
-        let missing = missing_records(&run);
-        let lacks_records = !missing.is_empty();
-        let (mut differences, mut notes) = records(&run, missing);
+        let of_records = check_records(&run);
+        let is_refused = !of_records.is_empty();
+        let (mut differences, mut notes) = records(&run, of_records);
         line.step(2, STEPS, "making the report again");
         let again = tempfile::tempdir().context("making a temporary directory")?;
         let other = run.plan.measures_nothing();
         let mut places = vec![dir.display().to_string()];
         let published = match other {
-            _ if lacks_records => {
+            _ if is_refused => {
                 notes.push("the report was not made again: records of the run are missing or changed".to_owned());
                 PublishedFiles::default()
             }
@@ -190,11 +190,8 @@ impl Verify {
     }
 }
 
-/// What differs between the records of a run, of which `missing` shows missing ones, and what was not checked.
-fn records(run: &Run, missing: Vec<Discrepancy>) -> (Vec<Discrepancy>, Vec<String>) {
-    let mut differences = check_records(run);
-    let missing: Vec<Discrepancy> = missing.into_iter().filter(|one| !differences.contains(one)).collect();
-    differences.extend(missing);
+/// What differs between the records of a run, and between them and its plan, and what was not checked.
+fn records(run: &Run, mut differences: Vec<Discrepancy>) -> (Vec<Discrepancy>, Vec<String>) {
     let mut notes = Vec::new();
     if run.plan.measures_nothing().is_some() {
         return (differences, notes);

@@ -5,8 +5,6 @@
 mod missing;
 pub mod published;
 
-pub use missing::missing_records;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
@@ -76,7 +74,8 @@ type Group<'a> = Vec<(usize, &'a Sample)>;
 /// Epoch, workload, state, arm.
 type GroupKey<'a> = (u32, &'a str, &'a str, &'a str);
 
-/// What does not fit together in the records of a run.
+/// What does not fit together in the records of a run: values that contradict each other, and records that others show to be
+/// missing. No verdict may rest on such a run.
 pub fn check_records(run: &Run) -> Vec<Discrepancy> {
     let mut found = Vec::new();
     let mut groups: BTreeMap<GroupKey<'_>, Group<'_>> = BTreeMap::new();
@@ -91,6 +90,7 @@ pub fn check_records(run: &Run) -> Vec<Discrepancy> {
     check_epochs(run, &mut found);
     check_probes(run, &mut found);
     check_policy(run, &mut found);
+    missing::check_missing(run, &mut found);
     found
 }
 
@@ -373,6 +373,10 @@ fn check_cells(run: &Run, groups: &BTreeMap<GroupKey<'_>, Group<'_>>, found: &mu
             wrong("arm", &cell.arm, &format!("{SAMPLES} has no pass of it"));
             continue;
         }
+        let counts_requests = run.plan.arm(&cell.arm).is_some_and(|arm| arm.backend.counts_requests);
+        if cell.counted.daemon.is_some() && !counts_requests {
+            wrong("counted.daemon", &"requests", &format!("none: by the plan, {} counts no requests", cell.arm));
+        }
         let counts_all = two_hosts.contains(&*cell.workload);
         let timed = passes.iter().map(|(_, pass)| *pass);
         let timed = timed.filter(|pass| !pass.warm_up && (counts_all || pass.outcome == Outcome::Ok));
@@ -595,7 +599,7 @@ fn hot_timed_ms(run: &Run, epoch: &Epoch) -> u64 {
     hot.map(|cell| cell.timed_us).sum::<u64>() / 1000
 }
 
-/// Each arm has one result of each planned feature, and as many series of faults as its time allows.
+/// Each arm has one result of each planned probe of an aspect, or none, and as many series of faults as its time allows.
 fn check_probes(run: &Run, found: &mut Vec<Discrepancy>) {
     let mut by_arm: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for (line, probe) in (1..).zip(&run.probes) {
@@ -609,14 +613,18 @@ fn check_probes(run: &Run, found: &mut Vec<Discrepancy>) {
         names.push(&probe.name);
     }
     for ((arm, aspect), names) in &by_arm {
-        // A probe that failed as a whole, or fits no arm of this kind, has one line.
-        if *aspect != CONFORMANCE || names.len() < 2 {
+        // The probes of an aspect that failed as a whole have one line.
+        if names[..] == ["all"] {
             continue;
         }
-        let planned = run.plan.features.iter();
-        for feature in planned.filter(|feature| !names.contains(&feature.as_str())) {
+        let planned: Vec<&String> = match run.plan.probed.get(*aspect) {
+            Some(probes) => probes.iter().collect(),
+            None if *aspect == CONFORMANCE => run.plan.features.iter().collect(),
+            None => Vec::new(),
+        };
+        for name in planned.into_iter().filter(|name| !names.contains(&name.as_str())) {
             let row = format!("{aspect} of {arm}");
-            let why = format!("{feature:?}, a feature of the plan");
+            let why = format!("{name:?}, a probe of the plan");
             found.push(Discrepancy::new(PROBES, row, "name", "no line", why));
         }
     }

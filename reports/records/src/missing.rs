@@ -5,26 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rundir::{EPOCHS, Plan, Run, SAMPLES, Sample, Shard};
 
-use crate::{Discrepancy, check_records, made_calls};
+use crate::{Discrepancy, made_calls};
 
-/// The fields of counts and sums. A missing record changes one of them; a field that is not among them does not depend on
-/// other records, or only bounds a time.
-const COUNTS: [&str; 6] = ["order", "arm", "round", "cells", "timed_us", "policy.sha256"];
-
-/// The beginning of further such fields.
-const COUNTED: &str = "counted.";
-
-/// What shows that records of a run are missing. No verdict may rest on such a run: the missing ones may contradict it.
-pub fn missing_records(run: &Run) -> Vec<Discrepancy> {
-    let mut found = check_records(run);
-    found.retain(|one| {
-        let field = one.field.as_str();
-        COUNTS.contains(&field) || field.starts_with(COUNTED) || (field == "name" && one.stated == "no line")
-    });
+/// Adds what shows that records of a run are missing.
+pub(super) fn check_missing(run: &Run, found: &mut Vec<Discrepancy>) {
     let passes = by_epoch(run);
-    check_arms(run, &passes, &mut found);
-    check_lines_of_epochs(run, &passes, &mut found);
-    found
+    check_arms(run, &passes, found);
+    check_lines_of_epochs(run, &passes, found);
 }
 
 /// A cell of an epoch, workload and state, with the arms that have passes in it.

@@ -201,10 +201,15 @@ fn an_arm_skips_as_many_rounds_as_it_is_slower_in_the_first_timed_one() {
 
 #[test]
 fn a_missing_feature_or_fault_of_an_arm_is_found() {
-    let found = |change: fn(&mut Run)| {
+    let found = |change: &dyn Fn(&mut Run)| {
         let mut run = run();
+        run.plan.probed = [("tool".to_owned(), ["git", "ls", "vi"].map(str::to_owned).into())].into();
+        run.probes.clear();
         run.plan.features = vec!["names: a".to_owned(), "links: b".to_owned(), "links: c".to_owned()];
         for arm in ["direct", "sqlite"] {
+            for tool in ["git", "ls", "vi"] {
+                run.probes.push(rundir::Probe::new("tool", tool, arm, Outcome::Ok, "works"));
+            }
             for feature in run.plan.features.clone() {
                 let probe = rundir::Probe::new(CONFORMANCE, &feature, arm, Outcome::Ok, "works");
                 run.probes.push(probe);
@@ -218,13 +223,29 @@ fn a_missing_feature_or_fault_of_an_arm_is_found() {
         change(&mut run);
         check_records(&run)
     };
-    assert_eq!(found(|_| {}), []);
-    let feature = found(|run| drop(run.probes.remove(4)));
+    assert_eq!(found(&|_| {}), []);
+    let feature = found(&|run| drop(run.probes.remove(4)));
     assert!(feature[0].recomputed.contains("links: b"), "{feature:?}");
     assert_eq!(feature.len(), 1);
-    let fault = found(|run| drop(run.faults.remove(5)));
+    // Of one arm, of all arms, and all but one of an arm.
+    for (removed, count) in [
+        ((|probe| probe.arm == "sqlite" && probe.name == "git") as fn(&rundir::Probe) -> bool, 1),
+        (|probe| probe.name == "git", 2),
+        (|probe| probe.aspect == "tool" && probe.name != "git", 4),
+    ] {
+        let tool = found(&|run| run.probes.retain(|probe| !removed(probe)));
+        assert_eq!(tool.len(), count, "{tool:?}");
+        assert!(tool.iter().all(|one| one.field == "name" && one.stated == "no line"), "{tool:?}");
+    }
+    // An aspect that failed as a whole has one line, and one that fits no arm of this kind has none.
+    let whole = found(&|run| {
+        run.probes.retain(|probe| probe.aspect != "tool");
+        run.probes.push(rundir::Probe::new("tool", "all", "direct", Outcome::Infra, "no space"));
+    });
+    assert_eq!(whole, []);
+    let fault = found(&|run| drop(run.faults.remove(5)));
     let fields: Vec<&str> = fault.iter().map(|one| one.field.as_str()).collect();
     assert_eq!(fields, ["order", "order", "lines"], "{fault:?}");
-    let twice = found(|run| run.probes.push(run.probes[0].clone()));
+    let twice = found(&|run| run.probes.push(run.probes[0].clone()));
     assert_eq!((twice.len(), twice[0].file.as_str()), (1, "probes.jsonl"));
 }

@@ -63,6 +63,9 @@ pub struct Plan {
     /// Features tried on each arm, in order, as `group: name`; only in a conformance run, and in a run with probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
+    /// Names of the other probes, by aspect; only in a run with probes. An arm with one of an aspect has a line for each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probed: BTreeMap<String, BTreeSet<String>>,
     /// Cells that cannot be measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedCell>,

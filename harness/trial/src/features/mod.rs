@@ -115,7 +115,7 @@ pub fn short_features() -> impl Iterator<Item = &'static Feature> {
     features().filter(|feature| !LONG_GROUPS.contains(&feature.group))
 }
 
-/// Tries features in `dir`, up to one that hangs. `also` is `dir` through another mount.
+/// Tries features in `dir`; those after one that hangs are skipped. `also` is `dir` through another mount.
 ///
 /// # Errors
 /// As [`Feature::run`].
@@ -128,19 +128,20 @@ pub fn try_features(
 ) -> io::Result<Vec<FeatureResult>> {
     let mut results = Vec::new();
     for feature in features {
-        if interrupt.is_set() {
-            break;
+        // Each feature has a result, since a record that is not there counts as removed.
+        let untried = match watchdog.killed() {
+            Some(_) => Some("an earlier feature hung and was aborted"),
+            None => interrupt.is_set().then_some("the command was interrupted"),
+        };
+        if let Some(why) = untried {
+            results.push(FeatureResult::Skipped(format!("not tried: {why}")));
+            continue;
         }
         watchdog.enter(LIMIT);
         let result = feature.run(dir, also)?;
         watchdog.leave();
-        match watchdog.killed() {
-            None => results.push(result),
-            Some(cut) => {
-                results.push(FeatureResult::Fails(cut.to_string()));
-                break;
-            }
-        }
+        let cut = watchdog.killed();
+        results.push(cut.map_or(result, |cut| FeatureResult::Fails(cut.to_string())));
     }
     Ok(results)
 }
@@ -200,5 +201,41 @@ impl Feature {
             (Err(error), FeatureResult::Works) => FeatureResult::Fails(format!("cleaning up: {error}")),
             (_, result) => result,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, LazyLock};
+
+    use super::*;
+    use crate::watchdog::supervise;
+
+    static IS_INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+    /// Is cut off: the watchdog waits two seconds for interrupted work.
+    fn hangs(_: &TestDir) -> Check {
+        IS_INTERRUPTED.store(true, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(3500));
+        Ok(())
+    }
+
+    #[test]
+    fn a_feature_that_hangs_fails_and_those_after_it_are_recorded_as_skipped() {
+        let group = Group("test");
+        let features =
+            [group.feature("works", |_| Ok(())), group.feature("hangs", hangs), group.feature("is late", hangs)];
+        let interrupt = Interrupt::of(Arc::clone(&IS_INTERRUPTED));
+        let results = supervise(&interrupt.clone(), move |watchdog| {
+            let dir = tempfile::tempdir().unwrap();
+            try_features(dir.path(), None, &features.each_ref(), watchdog, &interrupt).unwrap()
+        });
+        let results = results.unwrap();
+        let [works, hung, late] = &results[..] else { panic!("each feature has a result") };
+        assert_eq!(*works, FeatureResult::Works);
+        assert!(matches!(hung, FeatureResult::Fails(why) if why.starts_with("no answer after ")), "{hung:?}");
+        let why = "not tried: an earlier feature hung and was aborted";
+        assert_eq!(*late, FeatureResult::Skipped(why.to_owned()));
     }
 }

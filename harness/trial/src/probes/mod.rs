@@ -27,7 +27,7 @@ pub use cron::KILLS_LIMIT;
 
 /// The names of all probes but conformance features, by aspect.
 pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
-    let tools = tools::names().map(str::to_owned).collect();
+    let tools = tools::names().into_iter().map(str::to_owned).collect();
     let facts = visible::NAMES.map(str::to_owned).into();
     let properties = properties::NAMES.map(str::to_owned).into();
     [(properties::ASPECT.to_owned(), properties), ("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()

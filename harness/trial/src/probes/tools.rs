@@ -1,5 +1,6 @@
 //! Runs common tools, each with its own task that fails on a wrong file system.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::process::Command;
@@ -62,8 +63,8 @@ const SHOWN: &[(&str, &str)] = &[
 ];
 
 /// The programs that are probed.
-pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    TASKS.iter().chain(SHOWN).map(|(program, _)| *program)
+pub(super) fn names() -> BTreeSet<&'static str> {
+    TASKS.iter().chain(SHOWN).map(|(program, _)| *program).collect()
 }
 
 /// As [`probe`], for a view of a plain directory.
@@ -92,6 +93,9 @@ fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     }
     workspace.close()?;
     watchdog.leave();
+    let others = names().into_iter().filter(|name| !SHOWN.iter().any(|(program, _)| program == name));
+    let detail = "not tried: it needs files of its own, and a view shows those of another program";
+    probes.extend(others.map(|name| prober.probe("tool", name, Outcome::Skipped, detail.to_owned())));
     Ok(probes)
 }
 
@@ -105,6 +109,11 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     let (_, workspace) = prober.open("tools", watchdog)?;
     let mut probes = Vec::new();
     for (program, script) in TASKS {
+        if watchdog.killed().is_some() {
+            let detail = "not tried: an earlier tool hung and was aborted".to_owned();
+            probes.push(prober.probe("tool", program, Outcome::Skipped, detail));
+            continue;
+        }
         if !is_installed(program) {
             let detail = "not installed on this machine".to_owned();
             probes.push(prober.probe("tool", program, Outcome::Skipped, detail));
@@ -121,7 +130,8 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             Err(problem) => (Outcome::Errno, problem),
         };
         probes.push(prober.probe("tool", program, outcome, detail));
-        if watchdog.killed().is_some() || prober.interrupt.is_set() {
+        // The caller records no probe of an interrupted arm.
+        if prober.interrupt.is_set() {
             break;
         }
     }

@@ -5,6 +5,7 @@ use rundir::faults::{CrashMethod, CrashPoints, KILLED_DAEMON, POWER_LOSS, Status
 use rundir::{Fault, MergedShard, Outcome, PlannedPolicy, Probe, RECORDS, RecordCounts, Writer};
 
 use super::*;
+use crate::check_records;
 use crate::tests::run;
 use figures::conformance::CONFORMANCE;
 use figures::context::contexts;
@@ -40,8 +41,8 @@ fn whole() -> Run {
 
 #[test]
 fn a_whole_run_lacks_no_record() {
-    assert_eq!(missing_records(&whole()), []);
-    assert_eq!(missing_records(&Run::default()), []);
+    assert_eq!(check_records(&whole()), []);
+    assert_eq!(check_records(&Run::default()), []);
 }
 
 #[test]
@@ -49,7 +50,7 @@ fn a_file_that_was_cut_off_at_any_line_is_noticed() {
     let noticed = |what: &str, change: &dyn Fn(&mut Run)| {
         let mut run = whole();
         change(&mut run);
-        assert!(!missing_records(&run).is_empty(), "{what}");
+        assert!(!check_records(&run).is_empty(), "{what}");
     };
     let all = whole();
     for left in (0..all.samples.len()).step_by(5).chain([all.samples.len() - 1]) {
@@ -77,7 +78,7 @@ fn all_passes_of_an_arm_that_were_removed_from_a_cell_are_missed() {
     for (order, pass) in (0..).zip(&mut run.samples) {
         pass.order = order;
     }
-    let found = missing_records(&run);
+    let found = check_records(&run);
     let is_named = |one: &Discrepancy| one.file == SAMPLES && one.recomputed.contains("sqlite");
     assert!(found.iter().any(is_named), "{found:?}");
 }
@@ -93,7 +94,7 @@ fn killed() -> Run {
 #[test]
 fn a_run_that_was_killed_before_the_line_of_its_last_epoch_is_a_smaller_run() {
     let run = killed();
-    assert_eq!(missing_records(&run), []);
+    assert_eq!(check_records(&run), []);
     let health = summarise(&run).unwrap().health;
     assert_eq!(health.epochs, run.epochs.len());
     // Resumed, it measures another epoch, and its clock begins again.
@@ -101,10 +102,10 @@ fn a_run_that_was_killed_before_the_line_of_its_last_epoch_is_a_smaller_run() {
     let last = resumed.epochs.remove(1).epoch;
     let at = resumed.samples.iter().position(|pass| pass.epoch > last).unwrap();
     let began = resumed.samples[at].started_ms;
-    let has_gone_on = missing_records(&resumed);
+    let has_gone_on = check_records(&resumed);
     assert_eq!(has_gone_on.len(), 1, "{has_gone_on:?}");
     resumed.samples[at..].iter_mut().for_each(|pass| pass.started_ms -= began);
-    assert_eq!(missing_records(&resumed), []);
+    assert_eq!(check_records(&resumed), []);
     // Anything that follows the last epoch shows that the process went on.
     let follows: [fn(&mut Run); 4] = [
         |run| run.probes = whole().probes,
@@ -115,13 +116,13 @@ fn a_run_that_was_killed_before_the_line_of_its_last_epoch_is_a_smaller_run() {
     for follow in follows {
         let mut run = killed();
         follow(&mut run);
-        let found = missing_records(&run);
+        let found = check_records(&run);
         assert_eq!((found.len(), found[0].file.as_str()), (1, EPOCHS), "{found:?}");
     }
     // Only whole shards are merged.
     let mut merged = killed();
     merged.plan.merged = vec![MergedShard { first_epoch: 0, ..MergedShard::default() }];
-    assert_eq!(missing_records(&merged).len(), 1);
+    assert_eq!(check_records(&merged).len(), 1);
 }
 
 #[test]
@@ -139,19 +140,19 @@ fn an_interrupted_run_lacks_no_record() {
         };
         run.samples.retain(|pass| is_left(&mut passes_left, is_last(pass.epoch, &pass.workload)));
         run.cells.retain(|cell| is_left(&mut cells_left, is_last(cell.epoch, &cell.workload)));
-        assert_eq!(missing_records(&run), [], "{passes} {cells}");
+        assert_eq!(check_records(&run), [], "{passes} {cells}");
     }
     // Between the kills of two arms.
     let mut run = whole();
     run.faults.truncate(4);
     run.crash_points.clear();
-    assert_eq!(missing_records(&run), []);
+    assert_eq!(check_records(&run), []);
 }
 
 /// The decided verdicts by all built-in policies: policy, candidate and verdict. An error if the run is refused.
 fn decided(dir: &Path) -> Result<BTreeSet<[String; 3]>, String> {
     let run = Run::read(dir).map_err(|error| error.to_string())?;
-    if let Some(first) = missing_records(&run).first() {
+    if let Some(first) = check_records(&run).first() {
         return Err(first.to_string());
     }
     let summary = summarise(&run)?;

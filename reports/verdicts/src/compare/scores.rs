@@ -6,6 +6,7 @@ use figures::evidence::RunEvidence;
 use figures::summary::void;
 use figures::text::{count, time};
 use rundir::{Basis, Outcome, ScoreKind, ScoreName};
+use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{MIN_EPOCHS, Verdict};
 
@@ -13,7 +14,7 @@ use super::harm::Check;
 use crate::measure::score_words;
 
 /// A score that differs between two runs beyond the margin.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ScoreChange {
     /// The arm or the context policy.
     pub arm: String,
