@@ -61,7 +61,7 @@ impl Published {
     #[track_caller]
     fn printed(&self, name: &str, line: &str, last: &[&Path]) -> Value {
         let mut command = ctxbench(words(line));
-        command.args(["--format", "json"]).args(last);
+        command.args(last).args(["--format", "json"]);
         self.document(name, command)
     }
 }

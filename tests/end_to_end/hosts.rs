@@ -141,8 +141,8 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     let Some(scratch) = as_root() else { return };
     let told = scratch.dir("told");
     let backend = scratch.path().join("stalling.toml");
-    // The second one stalls once a note is on the first one.
-    let condition = r#"case \"$2\" in */second) ;; *) exit ;; esac; [ -e \"$3/../mnt/note-0000.md\" ]"#;
+    // The second host stalls once a note is on the first one.
+    let condition = r#"case \"$2\" in */host2) ;; *) exit ;; esac; [ -e \"$3/../mnt/note-0000.md\" ]"#;
     fs::write(&backend, stalling("my-stalling-host", &told, condition)).unwrap();
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 0\nseed = 1\n";
     let notes = workload(&scratch, "notes", notes);

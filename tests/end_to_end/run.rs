@@ -118,7 +118,7 @@ fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
 }
 
 #[test]
-fn cold_cells_of_four_sizes_read_a_few_files_among_fillers_and_have_curves() {
+fn cold_cells_of_four_sizes_read_a_few_files_among_fillers() {
     let Some(scratch) = as_root() else { return };
     let sizes = [2_u64, 4, 8, 16];
     let files = sizes.map(|megabytes| {
@@ -142,9 +142,6 @@ fn cold_cells_of_four_sizes_read_a_few_files_among_fillers_and_have_curves() {
         let stored = cell["stored_bytes"].as_u64().unwrap();
         assert!((size * 1_000_000..size * 1_250_000 + 1_000_000).contains(&stored), "{cell}");
     }
-    let rows = ["stat | direct", "read | direct", "stat | sqlite", "read | sqlite", "ready | sqlite"];
-    let report = text_of(&out, "report.md");
-    has(&report, &rows.map(|row| format!("| database-… | cold | {row} | ")).each_ref().map(String::as_str));
 }
 
 #[test]

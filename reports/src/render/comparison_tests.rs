@@ -451,7 +451,7 @@ fn two_epochs_get_no_verdict() {
         let is_open = cell.verdict == Verdict::Undecided && cell.withheld.is_some();
         assert!(is_open, "{cell:?}");
     }
-    let text = comparison_text(&found);
+    let text = comparison_text(&found).replace('\n', " ");
     assert!(text.contains(" None of 2 times has a verdict: too few epochs"), "{text}");
 }
 
@@ -512,7 +512,10 @@ fn a_comparison_without_a_count_does_not_pass() {
     let mut new = testing::seeded(2);
     let same = found(&old, &[&new], false).unwrap();
     assert!(same.failing(Gate::Counts).is_empty());
-    assert!(comparison_text(&same).starts_with("10 exact counts compared, 0 rose. 2 of 2 times"));
+    let text = comparison_text(&same).replace('\n', " ");
+    assert!(text.starts_with(
+        "10 exact counts compared, 0 rose. 2 scores of tokens, answers and delays compared, 0 got worse. 2 of 2 times"
+    ));
     for cell in &mut new.cells {
         cell.counted.calls = 0;
     }
@@ -599,7 +602,7 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
     let bad = worse();
     let page = comparison_markdown(&bad);
     assert!(
-        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 of 2 times have a verdict: 2 worse, 0 better, 0 same."),
+        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 scores of tokens, answers and delays compared, 0 got worse. 2 of 2 times have a verdict: 2 worse, 0 better, 0 same."),
         "{page}"
     );
     assert!(page.contains("would have been found with a chance of 80 %"));

@@ -187,7 +187,7 @@ pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
         let mut panel = Panel {
             title: format!("{}-…: {metric}, {state}", short_name(&name)),
             anchor: cells.first()?.1.anchor(),
-            across: HorizontalAxis::Logarithmic("number of files, notes, processes, hosts or MB"),
+            across: HorizontalAxis::Logarithmic("files, notes, processes, hosts or MB"),
             up: "time of a call",
             label: time_tick,
             is_logarithmic: true,

@@ -258,7 +258,7 @@ fn speed(report: &Report<'_>, parts: &mut Vec<Part>) {
     }));
     parts.push(Chart(
         stems::GROWTH,
-        "How the time of a call grows with the number of files, notes or processes; both scales are logarithmic.",
+        "How the time of a call grows with the number of files, notes, processes or hosts; both scales are logarithmic.",
     ));
     growth(report, parts);
     states(report, parts);
