@@ -212,6 +212,11 @@ fn of_runs(published: &Published, scratch: &Scratch) {
     let tried = published.printed("conform", "conform direct --only rename --results", &[&results]);
     assert!(tried["features"][0]["results"]["direct"]["outcome"].is_string(), "{tried}");
     let reported = published.printed("report", "report", &[&entry_of(&results)]);
+    assert_eq!(reported["answer"]["uses"], json!([]));
+    let results = scratch.dir("faults");
+    let mut faults = ctxbench(words("fault --backend direct --scenario nothing-broken --results"));
+    faults.arg(&results).arg("--scratch").arg(scratch.dir("work")).succeeds();
+    let reported = published.printed("report", "report", &[&entry_of(&results)]);
     assert!(reported["outcomes"].is_object(), "{reported}");
 }
 
