@@ -1,6 +1,6 @@
 //! The arm `rsync`: a plain directory on each of two hosts, and rsync in both directions between them.
 //!
-//! A team without a shared memory copies so, by a schedule. Nothing is copied until the harness syncs, so all that the two
+//! A team without a shared memory copies so, on a schedule. Nothing is copied until the harness syncs, so all that the two
 //! hosts write in a pass lies between two copies. Both directories are on this machine.
 
 use std::io;

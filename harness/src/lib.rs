@@ -47,7 +47,7 @@ use trial::interrupt::accept_signals;
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {
-    // An error leaves the signals as the parent had them.
+    // After an error, the inherited mask and disposition stay.
     let _ = accept_signals();
     let arguments = cmd::Arguments::parse();
     cmd::start_log(arguments.has_log_file());

@@ -184,7 +184,7 @@ fn rsync_in_both_directions_loses_the_lines_of_one_of_two_writers() {
     let notes = workload(&other, "notes", "[handoff]\nnotes = 1\nbytes = 200\npause_ms = 0\nseed = 1\n");
     let (_, mut command) = measure(&other, "--no-probes --policy none --backend rsync");
     let refused = command.arg("--workload").arg(notes).output().unwrap();
-    has(&stderr(&refused), &["rsync copies by a schedule, which no run waits for"]);
+    has(&stderr(&refused), &["rsync copies on a schedule, which no run waits for"]);
     // It is no candidate of any policy.
     let decided = run(["decide", out.to_str().unwrap(), "--policy", "cron-controller"]);
     assert!(!stdout(&decided).contains("rsync"), "{}", stdout(&decided));

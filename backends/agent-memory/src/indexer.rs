@@ -148,7 +148,7 @@ impl Index {
         }
     }
 
-    /// Takes over the index of rows that can only be read: what it lacks, it lacks for as long as they are mounted.
+    /// Uses the index of a read-only database as it is: notes that it lacks are missing until a writable mount.
     pub(super) fn take_as_it_is(&self) -> Result<()> {
         let db = self.rows.db();
         if index::waiting(&db)? == 0 {
@@ -169,7 +169,7 @@ impl Index {
             return Ok(());
         };
         let reason = format!(
-            "{lack}, and the memory is read-only: mount it once where it can be written, or copy it to such a directory"
+            "{lack}, and this mount is read-only: mount the database writable once, or a copy of it in a directory that you can write to"
         );
         Err(StoreError::storage(Errno::ROFS, reason))
     }

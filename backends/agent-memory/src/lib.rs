@@ -134,7 +134,7 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
         let found = match files.lookup(parent, name.as_bytes()) {
             Err(error) if error.errno == Errno::NOENT && files.read_only().is_some() => {
                 let reason = format!(
-                    "it is read-only, and lacks the directory {name} of the namespaces of {agent}: mount it without --agent-id, or where it can be written"
+                    "it is read-only, and has no directory {name} for the agent {agent}: leave out --agent-id, or mount the database writable once"
                 );
                 return Err(StoreError::storage(Errno::ROFS, reason));
             }

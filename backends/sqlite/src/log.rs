@@ -294,14 +294,14 @@ impl Log {
         if self.is_broken() { Err(StoreError::storage(Errno::IO, BROKEN)) } else { self.must_have_name() }
     }
 
-    /// Fails if another program has removed or replaced the database: its file then ends with the mount, whatever is synced.
+    /// Fails if another program has deleted or replaced the database: the file then ends with the mount, whatever is synced.
     pub(super) fn must_have_name(&self) -> Result<()> {
         let (database, path) = &self.database;
         if fstat(database)?.st_nlink > 0 {
             return Ok(());
         }
         let reason = format!(
-            "another program has removed or replaced the database {}: the files of this mount are lost at its end, unless they are copied out of it before",
+            "another program has deleted or replaced the database {}; the mount still shows its files, and they are lost once it is unmounted (copy them elsewhere before)",
             path.display()
         );
         Err(StoreError::storage(Errno::IO, reason))
@@ -351,7 +351,7 @@ mod tests {
                 let error = failed.unwrap_err();
                 assert_eq!(error.errno, Errno::IO);
                 let reason = error.into_reason();
-                assert!(reason.contains("removed or replaced the database") && reason.contains("a.db"), "{reason}");
+                assert!(reason.contains("deleted or replaced the database") && reason.contains("a.db"), "{reason}");
             }
             if is_replaced {
                 assert_eq!(std::fs::read(&path).unwrap(), b"other");

@@ -362,7 +362,7 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
         && !described.capabilities.guesses_content
         && !described.capabilities.changes_source;
     if workload.script.filler.count > 0 && !has_subtrees {
-        return Some(format!("{name} has no room for filler files beside those of a workload"));
+        return Some(format!("{name} has no directory for filler files beside that of the workload"));
     }
     if let Some(reason) = driver.unsupported(workload, state, &described) {
         return Some(reason);

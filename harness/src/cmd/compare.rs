@@ -24,7 +24,7 @@ use crate::progress_line::ProgressLine;
 /// that cannot be told apart beyond the margin share a rank. With several runs, times are compared as ratios to the
 /// baseline of the same run; exact counts, scores of tasks and searches, failed passes and the status of claims are
 /// compared directly. The first line says whether a machine was busy, how many counts were compared, how many of them rose,
-/// how many of the times have a verdict, and which change of a time would have been found.
+/// how many scores (tokens, answers, delays) were compared, how many of them got worse, how many of the times have a verdict, and which change of a time would have been found.
 /// Verdicts are corrected for the number of cells. Runs of different machines or plans are refused, and the error names
 /// the difference.
 #[derive(Debug, Args)]
@@ -58,13 +58,13 @@ pub struct Compare {
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, a task or search takes
-    /// more tokens, answers worse or sees commits later, there is new harm (lost records, failed recoveries, failing features,
-    /// wrong answers, lost lines), or the new run did not test for it.
+    /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, the tokens or calls of a
+    /// task, a search or a context policy rose beyond the margin, its share of right answers fell, its commits were seen more
+    /// than twice as late, there is new harm (lost records, failed recoveries, failing features, wrong answers, lost lines), or the new run did not test for it.
     Worse,
-    /// An exact count has risen (requests, system calls, statements), none could be compared, passes fail where none did, a task
-    /// or search takes more tokens or answers worse, there is new harm (lost records, failed recoveries, failing features, wrong
-    /// answers, lost lines), or the new run did not test for all that the old one tested for.
+    /// An exact count has risen (requests, system calls, statements), none could be compared, passes fail where none did, the
+    /// tokens or calls of a task, a search or a context policy rose beyond the margin, its share of right answers fell, there is
+    /// new harm (lost records, failed recoveries, failing features, wrong answers, lost lines), or the new run did not test for all that the old one tested for.
     Counts,
     /// A confirmed claim is refuted, conditional, or without evidence.
     Claims,

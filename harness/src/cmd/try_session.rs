@@ -476,7 +476,7 @@ const NO_TOKENS: &str = "These recordings have no tokens of a model, so nothing 
 fn undecided_words<'a>(mut sessions: impl Iterator<Item = &'a SessionEntry>) -> String {
     match sessions.find(|session| session.has_own_tokens()) {
         Some(session) => format!(
-            "These recordings ({}) do not hold what tools showed the model, so nothing is decided about large results.\n",
+            "These recordings ({}) have no results of tools, so nothing is decided about large results.\n",
             session.format
         ),
         None => NO_TOKENS.to_owned(),
@@ -491,7 +491,7 @@ fn without_results_words<'a>(sessions: impl Iterator<Item = &'a SessionEntry>) -
         return String::new();
     }
     let left = number_of(left.len(), "session");
-    format!("The answer on large results leaves out {left} without what tools showed the model.\n")
+    format!("The answer on large results leaves out {left} whose recordings have no results of tools.\n")
 }
 
 /// A session in a policy and in a run.
@@ -1323,7 +1323,7 @@ mod tests {
             let tried = tried_files(&[file]);
             assert!(tried.iter().all(SessionEntry::has_own_tokens));
             let shown = on_large_results(&tried, &prices, "").unwrap();
-            let expected = format!("({format}) do not hold what tools showed the model, so nothing is decided");
+            let expected = format!("({format}) have no results of tools, so nothing is decided");
             assert!(shown.contains(&expected) && !shown.contains("Keep"), "{shown}");
         }
         let claude = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", serde_json::json!({}));

@@ -118,7 +118,7 @@ impl Unmount {
                 "{at} is unmounted, but the store had no place for {bytes} bytes that programs wrote through memory maps or the writeback cache\n  fix: find the files in the daemon's log, free disk space, and write them again"
             ),
             DaemonEnd::FlushFailed(reason) => bail!(
-                "{at} is unmounted, but its last flush failed: {reason}\n  fix: remove the cause, and mount it again; the store has the changes that the daemon could save, and `ctxbench doctor --store` checks it"
+                "{at} is unmounted, but its last flush failed: {reason}\n  fix: if the store's files are still there, remove the cause, and mount it again: it has the changes that the daemon could save, and `ctxbench doctor --store` checks it"
             ),
             DaemonEnd::Unknown => bail!(
                 "{at} is unmounted, but its daemon (process {pid}) was killed or crashed before the end of its last flush\n  fix: mount it again, which recovers all completed calls; its log may have the reason"

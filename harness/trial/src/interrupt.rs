@@ -9,8 +9,9 @@ use signal_hook::iterator::Signals;
 
 const END_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Gives this process the signals that a parent may have blocked or ignored, which a new process inherits: it could neither
-/// be stopped by SIGTERM nor learn how its children end. Has to be called before the first thread starts.
+/// Clears the inherited signal mask, and resets SIGCHLD to its default disposition. With a blocked SIGTERM this process could
+/// not be stopped, and with an ignored SIGCHLD it would not learn how its children end. Has to be called before the first
+/// thread starts.
 #[expect(unsafe_code, reason = "the standard library has no call for it")]
 pub fn accept_signals() -> std::io::Result<()> {
     SigSet::all().thread_unblock()?;

@@ -181,7 +181,7 @@ inputs::named! {
         StaleAnswers = "stale-answers",
         /// Microseconds until a task's reader sees a commit.
         LagUs = "lag-us",
-        /// Copies that a task's agent works on, made by a schedule of a simulated clock.
+        /// Copies that a task's agent works on, made on a schedule of a simulated clock.
         Copies = "copies",
     }
 }

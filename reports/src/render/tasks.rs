@@ -44,7 +44,7 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             let total = TOKENS.map(|name| of(name).sum).iter().sum();
             let tasks = of("calls").of;
             let mut lags: Vec<f64> = all.iter().filter_map(|scores| scores.get("lag-us")?.mean()).collect();
-            // Copies are made by a schedule, and nothing sleeps until the next one.
+            // Copies are made on a schedule, and nothing sleeps until the next one.
             let marked =
                 |text: String| if first.contains_key("copies") { Provenance::Simulated.marked(&text) } else { text };
             let stale = of("stale-answers");

@@ -60,7 +60,7 @@ impl<C: Clock> Driver<C> for HostDriver {
         let waits = backend.capabilities.is_practice && workload.script.waits_for_second_host();
         waits.then(|| {
             format!(
-                "{name} copies by a schedule, which no run waits for, so the delay of a note is computed and not measured"
+                "{name} copies on a schedule, which no run waits for, so the delay of a note is computed and not measured"
             )
         })
     }

@@ -159,7 +159,7 @@ pub struct Row {
     /// The reason that there is no figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// The delays of the candidate and of copies by a schedule, with their intervals; empty for other measures.
+    /// The delays of the candidate and of copies on a schedule, with their intervals; empty for other measures.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub delays: String,
     /// The properties that the candidate has and the baseline has not, in words; empty for other measures.

@@ -78,7 +78,7 @@ pub enum Measure {
     Hosts {
         workload: String,
         figure: HostFigure,
-        /// The copies by a schedule that make up the baseline's delay, if no other host sees its files.
+        /// The copies on a schedule that make up the baseline's delay, if no other host sees its files.
         copies: Option<ScheduledCopies>,
         /// The largest share of notes or lines that may be otherwise although none was seen.
         within: Option<f64>,

@@ -53,7 +53,7 @@ pub struct MixStep {
     pub times: f64,
 }
 
-/// Copies by a schedule: what a team does that has no shared memory. Their delay is computed.
+/// Copies on a schedule: what a team does that has no shared memory. Their delay is computed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledCopies {

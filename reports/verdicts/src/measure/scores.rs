@@ -69,7 +69,7 @@ fn all_words(names: &[String]) -> String {
 const OF_QUESTIONS: [&str; 8] =
     ["evidence-in-budget", "found-at-1", "found-at-5", "found-at-10", "own-words", "other-words", "old-first", "stale"];
 
-/// The count of a task whose agent works on copies, which are made by a schedule of a simulated clock.
+/// The count of a task whose agent works on copies, which are made on a schedule of a simulated clock.
 const COPIES: &str = "copies";
 
 /// See [`super::Measure::Score`].
@@ -166,7 +166,7 @@ fn is_of_kind(count: &str, kind: ScoreKind) -> bool {
     ScoreName::find(count).is_some_and(|name| name.kind() == kind)
 }
 
-/// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
+/// What follows from copies on a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
     let is_scheduled = |name: &String| [LAG, STALE_ANSWERS].contains(&name.as_str());
     if counts.contains_key(COPIES) && names.iter().any(is_scheduled) {

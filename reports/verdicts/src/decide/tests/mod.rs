@@ -238,7 +238,7 @@ fn a_context_policy_is_simulated_because_it_adds_calls_to_a_session() {
         let figure = row(&found, title).figure();
         assert!(figure.starts_with("◐ "), "{title}: {figure}");
     }
-    // The delay of copies by a schedule is computed: no run waits for one.
+    // The delay of copies on a schedule is computed: no run waits for one.
     let found = of("roaming-agents", &roaming(), "sqlite");
     let delay = row(&found, "Median time until the other host has read a note");
     assert!(delay.figure().starts_with("∑ ×0.0"), "{}", delay.figure());
