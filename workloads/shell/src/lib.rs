@@ -2,7 +2,7 @@
 //! [`operations`] says what a command did to files, as long as its text and output leave no doubt.
 
 mod cmd;
-mod courses;
+mod control_flow;
 mod directory;
 pub mod file_text;
 pub mod patch;

@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::courses::{Ends, Pipeline, courses};
+use super::control_flow::{Ends, Pipeline, executions};
 use super::patch;
 use super::programs::lists;
 use super::sed;
@@ -763,12 +763,12 @@ fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainRe
     // Agents do not take the status 1 of an answer for a failure.
     let last = all.last().map_or("", program_name);
     let is_exact = !lists(ANSWERERS, last);
-    let mut courses = courses(&pipelines, report.succeeded.filter(|_| is_exact)).into_iter();
+    let mut executions = executions(&pipelines, report.succeeded.filter(|_| is_exact)).into_iter();
     let mut outcomes = Vec::with_capacity(all.len());
-    let mut course = Default::default();
+    let mut execution = Default::default();
     for (at, simple) in all.iter().enumerate() {
         if simple.joint != Joint::Pipe {
-            course = courses.next().unwrap_or_default();
+            execution = executions.next().unwrap_or_default();
         }
         let is_before_pipe = all.get(at + 1).is_some_and(|next| next.joint == Joint::Pipe);
         let name = program_name(simple);
@@ -776,7 +776,7 @@ fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainRe
         let complains = complaints.has(name);
         let tells_failure = complains || complaints.has_words;
         let has_succeeded =
-            own[at] == Ends::SUCCESS || (!is_before_pipe || has_pipefail) && course.ends == Ends::SUCCESS;
+            own[at] == Ends::SUCCESS || (!is_before_pipe || has_pipefail) && execution.ends == Ends::SUCCESS;
         let has_answered = lists(ANSWERERS, name)
             && if at + 1 == all.len() && report.succeeded == Some(true) {
                 // The status of a search without a failure.
@@ -784,7 +784,7 @@ fn outcomes(all: &[SimpleCommand], report: Report, is_strict: bool) -> CertainRe
             } else {
                 !is_hidden && !tells_failure
             };
-        outcomes.push(match (course.ends == Ends::NONE, course.skipped) {
+        outcomes.push(match (execution.ends == Ends::NONE, execution.skipped) {
             (true, true) => Outcome::LeftOut,
             (true, false) => return Err("an output that contradicts the status"),
             (false, true) => Outcome::Doubtful,

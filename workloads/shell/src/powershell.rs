@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::courses::{Course, Ends, Pipeline, courses};
+use super::control_flow::{Ends, Execution, Pipeline, executions};
 use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
@@ -136,17 +136,17 @@ fn perform(all: &[SimpleCommand], ok: bool, cwd: &mut String, work: &mut ShellWo
         }
     }
     let is_exact = ok && !all.last().is_some_and(|last| lists("rg findstr", &last.name()));
-    let mut courses = courses(&pipelines, is_exact.then_some(true)).into_iter();
-    let mut course = Course::default();
+    let mut executions = executions(&pipelines, is_exact.then_some(true)).into_iter();
+    let mut execution = Execution::default();
     let mut piped = None;
     let mut is_replaced = false;
     for simple in all {
         let writes_replaced = std::mem::replace(&mut is_replaced, simple.is_replaced) && simple.joint == Joint::Pipe;
         if simple.joint != Joint::Pipe {
-            course = courses.next().unwrap_or_default();
+            execution = executions.next().unwrap_or_default();
             piped = None;
         }
-        if course.ends == Ends::NONE {
+        if execution.ends == Ends::NONE {
             continue;
         }
         let known = (work.steps.len(), work.programs.len(), cwd.clone());
@@ -157,7 +157,7 @@ fn perform(all: &[SimpleCommand], ok: bool, cwd: &mut String, work: &mut ShellWo
             }
             (_, text) => program(simple, text, cwd, work)?,
         }
-        if course.skipped && known != (work.steps.len(), work.programs.len(), cwd.clone()) {
+        if execution.skipped && known != (work.steps.len(), work.programs.len(), cwd.clone()) {
             return Err("a command that may not have run");
         }
     }

@@ -39,9 +39,9 @@ pub(super) struct Pipeline {
     pub(super) is_strict: bool,
 }
 
-/// The possible courses of a pipeline.
+/// The possible executions of a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Course {
+pub(super) struct Execution {
     /// It may have been left out.
     pub(super) skipped: bool,
     /// The ends that it may have had.
@@ -92,9 +92,9 @@ fn transitions(from: State, pipeline: &Pipeline, next: Option<Joint>) -> impl It
     [success, failure, left_out].into_iter().flatten()
 }
 
-/// The course of each pipeline of a line. `succeeded`: whether the line's status is 0; `None` if it is not known. Without a
-/// course for a pipeline, what is known is contradictory.
-pub(super) fn courses(pipelines: &[Pipeline], succeeded: Option<bool>) -> Vec<Course> {
+/// The execution of each pipeline of a line. `succeeded`: whether the line's status is 0; `None` if it is not known. Without a
+/// execution for a pipeline, what is known is contradictory.
+pub(super) fn executions(pipelines: &[Pipeline], succeeded: Option<bool>) -> Vec<Execution> {
     let next = |at: usize| pipelines.get(at + 1).map(|next| next.joint);
     let index = |state: State| STATES.iter().position(|each| *each == state).unwrap_or_default();
     // The states before each pipeline that the line can reach.
@@ -109,31 +109,31 @@ pub(super) fn courses(pipelines: &[Pipeline], succeeded: Option<bool>) -> Vec<Co
     // The states after it from which the line reaches its status.
     let mut after: States =
         STATES.map(|state| succeeded.is_none_or(|succeeded| succeeded == (state == State::Success)));
-    let mut courses = Vec::with_capacity(pipelines.len());
+    let mut executions = Vec::with_capacity(pipelines.len());
     for (at, pipeline) in pipelines.iter().enumerate().rev() {
-        let (mut course, mut earlier) = (Course::default(), States::default());
+        let (mut execution, mut earlier) = (Execution::default(), States::default());
         for (from, is_reached) in STATES.iter().zip(before[at]) {
             for step in transitions(*from, pipeline, next(at)).filter(|step| after[index(step.to)]) {
                 earlier[index(*from)] = true;
                 match step.success.filter(|_| is_reached) {
-                    Some(true) => course.ends.success = true,
-                    Some(false) => course.ends.failure = true,
-                    None => course.skipped |= is_reached,
+                    Some(true) => execution.ends.success = true,
+                    Some(false) => execution.ends.failure = true,
+                    None => execution.skipped |= is_reached,
                 }
             }
         }
-        courses.push(course);
+        executions.push(execution);
         after = earlier;
     }
-    courses.reverse();
-    courses
+    executions.reverse();
+    executions
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The courses of a line of `?` (any end), `s` (success), `f` (failure) and `-` (cannot have run), each after its joint.
+    /// The executions of a line of `?` (any end), `s` (success), `f` (failure) and `-` (cannot have run), each after its joint.
     fn of(line: &str, succeeded: Option<bool>, is_strict: bool) -> String {
         let mut pipelines = Vec::new();
         let mut joint = Joint::Sequence;
@@ -158,15 +158,15 @@ mod tests {
             };
             pipelines.push(Pipeline { joint, ends, is_strict });
         }
-        let shown = courses(&pipelines, succeeded).into_iter().map(|course| {
-            let parts = [(course.ends.success, 's'), (course.ends.failure, 'f'), (course.skipped, '-')];
+        let shown = executions(&pipelines, succeeded).into_iter().map(|execution| {
+            let parts = [(execution.ends.success, 's'), (execution.ends.failure, 'f'), (execution.skipped, '-')];
             parts.iter().filter(|(may, _)| *may).map(|(_, letter)| *letter).collect::<String>()
         });
         shown.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn a_pipeline_has_run_if_all_courses_that_lead_to_the_status_say_so() {
+    fn a_pipeline_has_run_if_all_executions_that_lead_to_the_status_say_so() {
         for (line, succeeded, expected) in [
             ("? && ?", Some(true), "s s"),
             ("? && ?", Some(false), "sf f-"),
