@@ -491,7 +491,7 @@ fn without_results_words<'a>(sessions: impl Iterator<Item = &'a SessionEntry>) -
         return String::new();
     }
     let left = number_of(left.len(), "session");
-    format!("The answer on large results leaves out {left} whose recordings have no results of tools.\n")
+    format!("The answer on large results leaves out {left} without results of tools.\n")
 }
 
 /// A session in a policy and in a run.
@@ -1329,7 +1329,10 @@ mod tests {
         let claude = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", serde_json::json!({}));
         let tried = tried_files(&[&file("s1.jsonl", &claude), &files[0].0]);
         let shown = on_large_results(&tried, &prices, "").unwrap();
-        assert!(shown.contains("Large results") && shown.contains("leaves out 1 session without what"), "{shown}");
+        assert!(
+            shown.contains("Large results") && shown.contains("leaves out 1 session without results of tools"),
+            "{shown}"
+        );
     }
 
     #[test]
