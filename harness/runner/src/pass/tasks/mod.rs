@@ -459,7 +459,7 @@ impl<'a> TaskPass<'a> {
         let lags_us = self.counts.of(ScoreName::LagUs);
         let others =
             [(ScoreName::DefinitionTokens, of_definitions, questions), (ScoreName::LagUs, lags_us, self.changes)];
-        // What copies show is late on a schedule, and not by a clock: a report marks it as simulated.
+        // The schedule says how late copies are, not a clock: a report marks it as simulated.
         let copies = self.copies.as_ref();
         let copies = copies.map(|_| (ScoreName::Copies, self.counts.of(ScoreName::Copies), questions));
         let all = counted.into_iter().chain(others).chain(copies);
