@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -94,7 +95,8 @@ impl Remember {
             given.extend(value.map(|value| (name.to_owned(), value)));
         }
         let answer = call_memory(&self.dir, "remember", given)?;
-        let path = answer.strip_prefix(REMEMBERED).unwrap_or(&answer);
+        let path =
+            answer.strip_prefix(REMEMBERED).ok_or_else(|| anyhow!("the memory answered without a path: {answer}"))?;
         self.format.print(|| format!("{answer}\n"), &RememberedNote { path })?;
         Ok(ExitCode::SUCCESS)
     }

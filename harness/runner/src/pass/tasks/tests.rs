@@ -92,7 +92,7 @@ fn copies_and_sql_tools_answer_every_question() {
                 "direct" => assert!((10_000_000..300_000_000).contains(&mean), "{mean}"),
                 _ => assert!(mean < 1_000_000, "{mean}"),
             }
-            // Only copies are late on a schedule, which a report marks as simulated.
+            // Only the delay of copies follows from a schedule, which a report marks as simulated.
             let is_copied = passed.sample.scores["task"].contains_key("copies");
             assert_eq!(is_copied, arm == "direct", "{workload} on {arm}");
         }
