@@ -139,7 +139,7 @@ site: build ## Build the documents and the example report into a static site, ta
 static: setup ## Build a static binary, target/x86_64-unknown-linux-gnu/release/ctxbench (x86-64 only)
 	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p harness --target x86_64-unknown-linux-gnu
 
-packages: setup ## Build tarball, .deb, wheel, npm packages and image, and use each in a clean place (root)
+packages: setup ## Build tarball, .deb, wheel, npm packages and image, and use each in a clean place (root); for arm64, too: ARGS='x86_64 aarch64'
 	@scripts/packages $(ARGS)
 
 clean: ## Remove build outputs; runs under results/ stay

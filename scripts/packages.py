@@ -1,17 +1,19 @@
 """The parts of scripts/packages that are not shell.
 
-licences TARGET ZIG                          prints the licences of the code that a static binary holds
+licences ZIG TARGET…                         prints the licences of the code that the static binaries hold
+check FILE…                                  refuses a package without a static program for the machine in its name
 wheel VERSION MACHINE BINARY STAGE OUT TEXT  writes a Python wheel: the command, and the SDK if sdk/python is there
 npm VERSION DIR TEXT                         writes package.json of the npm package, with the SDK if sdk/typescript is there
 registry DIR PORT-FILE                       serves the npm packages in DIR on a free port, as the npm registry does
 """
 
-import base64, collections, hashlib, http.server, json, os, pathlib, shutil, subprocess, sys, tarfile, time, tomllib, zipfile
+import base64, collections, hashlib, http.server, io, json, os, pathlib, shutil, struct, subprocess, sys, tarfile, time, tomllib, zipfile
 
 
-def linked(target):
-    """The packages of other people that the command for this target is linked from."""
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform", target]
+def linked(targets):
+    """The packages of other people that the command for these targets is linked from."""
+    command = ["cargo", "metadata", "--format-version=1", "--locked"]
+    command += [f"--filter-platform={target}" for target in targets]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
@@ -28,10 +30,10 @@ def linked(target):
     return sorted((packages[ident] for ident in seen if packages[ident]["source"]), key=lambda package: package["id"])
 
 
-def licences(target, zig):
+def licences(zig, targets):
     """Each text once, below the names of the packages that carry it."""
     texts = collections.defaultdict(list)
-    for package in linked(target):
+    for package in linked(targets):
         name = f"{package['name']} {package['version']} ({package['license']})"
         top = pathlib.Path(package["manifest_path"]).parent
         names = ("licen", "copying", "copyright", "notice", "unlicense")
@@ -48,6 +50,45 @@ def licences(target, zig):
     print("The static ctxbench holds code of these packages, under these licences.")
     for text, names in sorted(texts.items(), key=lambda item: item[1]):
         print("\n" + "=" * 80 + "\n" + "\n".join(names) + "\n" + "-" * 80 + "\n\n" + text)
+
+
+# The names that installers have for a machine, and its number in an ELF header.
+MACHINES = {"x86_64": 62, "amd64": 62, "x64": 62, "aarch64": 183, "arm64": 183}
+
+
+def programs(path):
+    """The programs in a package."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as archive:
+            return [archive.read(name) for name in archive.namelist() if name.endswith(".data/scripts/ctxbench")]
+    data = path.read_bytes()
+    if path.suffix == ".deb":
+        data = subprocess.run(["dpkg-deb", "--fsys-tarfile", path], check=True, stdout=subprocess.PIPE).stdout
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        files = [member for member in archive if member.isfile() and member.name.endswith("/ctxbench")]
+        # A .deb also has the completions for bash in a file of this name.
+        return [archive.extractfile(file).read() for file in files if "/completions/" not in file.name]
+
+
+def check(paths):
+    """The program of each package is static, for the machine in the package's name, and the same as in the others."""
+    first = {}
+    for path in paths:
+        machine = next((number for name, number in MACHINES.items() if name in path.name), None)
+        found = programs(path)
+        if len(found) != (0 if machine is None else 1):
+            sys.exit(f"packages: {path} holds {len(found)} programs: a package with a machine in its name has one, others none")
+        if machine is None:
+            continue
+        (data,) = found
+        if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", data, 18)[0] != machine:
+            sys.exit(f"packages: the program in {path} is not for the machine in the file's name")
+        (table,), (size, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+        # PT_INTERP names a dynamic linker, which would be of one distribution.
+        if any(struct.unpack_from("<I", data, table + i * size)[0] == 3 for i in range(count)):
+            sys.exit(f"packages: the program in {path} is not static")
+        if first.setdefault(machine, data) != data:
+            sys.exit(f"packages: the program in {path} is not that of the other packages for its machine")
 
 
 def wheel(version, machine, binary, stage, out, summary):
@@ -135,8 +176,10 @@ def registry(directory, port_file):
 
 
 match sys.argv[1:]:
-    case ["licences", target, zig]:
-        licences(target, zig)
+    case ["licences", zig, *targets]:
+        licences(zig, targets)
+    case ["check", *paths]:
+        check([pathlib.Path(path) for path in paths])
     case ["wheel", version, machine, binary, stage, out, summary]:
         wheel(version, machine, binary, stage, out, summary)
     case ["npm", version, directory, summary]:

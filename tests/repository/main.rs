@@ -11,6 +11,7 @@ mod executable;
 mod imports;
 mod licences;
 mod names;
+mod packages;
 mod scripts;
 
 use std::path::{Path, PathBuf};
