@@ -1,10 +1,12 @@
 //! Importer for Cline and Roo Code: `api_conversation_history.json`, with calls as tool use or as tags in the text of answers,
-//! and `ui_messages.json`, which has the usage, and calls without the content that reads showed.
+//! and `ui_messages.json`, which has the usage, and calls without the content that reads showed; and the sessions of Cline's
+//! SDK, which [`super::cline_sdk`] reads.
 
 use std::io::BufRead;
 
 use serde_json::{Map, Value, json};
 
+use super::cline_sdk;
 use super::detect::Head;
 use super::json::{content, document, milliseconds, token_count};
 use super::messages::{assistant, message};
@@ -29,7 +31,7 @@ impl Importer for Cline {
     }
 
     fn reads(&self) -> &'static str {
-        "Cline and Roo Code tasks (`api_conversation_history.json`; `ui_messages.json` for usage)"
+        "Cline and Roo Code tasks (`api_conversation_history.json`; `ui_messages.json` for usage), and sessions of Cline's SDK (`*.messages.json`)"
     }
 
     fn lacks(&self) -> Option<&'static str> {
@@ -40,11 +42,19 @@ impl Importer for Cline {
         let starts = ["<task>", "<environment_details>", "<user_message>", "[read_file for", "[execute_command for"];
         let is_history =
             head.is_list && head.has("role") && starts.iter().any(|start| head.begins("content.text", start));
-        is_history || head.is_list && (head.is("say", "api_req_started") || head.is("say", "task"))
+        is_history
+            || head.is_list && (head.is("say", "api_req_started") || head.is("say", "task"))
+            || cline_sdk::detects(head)
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let (file, damage) = document(recording)?;
+        if file.is_object() {
+            let mut recorder = Recorder::new("cline");
+            cline_sdk::session(&mut recorder, &file);
+            recorder.unreadable(damage);
+            return Ok(vec![recorder.finish()]);
+        }
         let messages = file.as_array().ok_or("is not a list of messages")?;
         let mut reader = Reader { recorder: Recorder::new("cline"), open: Vec::new(), question: None };
         if messages.iter().any(|message| message["say"].is_string()) {

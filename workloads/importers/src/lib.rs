@@ -7,6 +7,7 @@ pub mod claude_code;
 #[cfg(test)]
 mod claude_code_tests;
 mod cline;
+mod cline_sdk;
 mod code_mode;
 mod codex;
 mod copilot;

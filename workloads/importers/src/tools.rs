@@ -1,8 +1,6 @@
 //! What a tool call did to files, by the tool's name, its arguments and its result.
 //! Agents call the same few tools by many names. A tool that is not known here is counted and not replayed.
 
-use std::collections::HashSet;
-
 use serde_json::Value;
 
 use super::SeenContent;
@@ -10,7 +8,7 @@ use super::edit_result;
 use session_traces::PATH_ARGUMENTS;
 use shell::file_text::{NumberedLines, WINDOW_HEADER, is_cut, numbered, stated_total};
 use shell::path::is_absolute;
-use shell::{Platform, Replacement};
+use shell::{Platform, Replacement, ShellCommand, ShellStep};
 use workloads::trace::{CallError, Op};
 
 /// What a call did. Paths are as the session wrote them.
@@ -59,29 +57,31 @@ const PATCH: &str = "applypatch patch";
 const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
 const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
 const SEARCH: &str = "grep greptool grepsearch searchfilecontent search codebasesearch ripgrep searchdir searchfile \
-    searchtext searchinfiles findinfiles rg greptext searchcode";
+    searchtext searchinfiles findinfiles rg greptext searchcode searchcodebase";
 const SHELL: &str = "bash shell runshellcommand execute executecommand execcommand localshell localshellcall terminal \
     runterminalcmd runterminalcommand runinterminal runcommand shellcommand executebash containerexec exec cmd bashtool \
-    commandexecution run terminalcommand sh";
+    commandexecution run runcommands terminalcommand sh";
 /// Those of them that run a POSIX shell on Windows, too.
 const POSIX_SHELL: &str = "bash bashtool executebash sh";
-/// Tools of MCP's file server that a shell command stands for.
+/// That of Cline, which runs several commands beside each other.
+const SHELLS: &str = "runcommands";
+/// Tools of MCP's file server, and of Cline, that a shell command stands for.
 const MOVE: &str = "movefile";
 const REMOVE: &str = "delete deletefile removefile";
 const MAKE_DIR: &str = "createdirectory";
 const STAT: &str = "getfileinfo";
-const READ_MANY: &str = "readmultiplefiles";
+const READ_MANY: &str = "readmultiplefiles readfiles";
 const POWERSHELL: &str = "powershell pwsh runpowershell executepwsh";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
-    requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion";
+    requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion askquestion \
+    submitandexit";
 /// Tools that wait for a command that is running, feed it, or stop it.
 const WAIT: &str = "writestdin readbash writebash stopbash listbash readpowershell writepowershell stoppowershell listpowershell \
     bashoutput killbash killshell taskoutput taskstop commandstatus getterminaloutput readterminal";
 const NET: &str = "webfetch websearch googlewebsearch fetch fetchurl browseraction browse urlfetch fetchwebpage webbrowser \
-    websearchcall";
-const AGENT: &str =
-    "task agent skill newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
+    websearchcall fetchwebcontent";
+const AGENT: &str = "task agent skill skills newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
 const EDITOR: &str = "strreplaceeditor strreplacebasededittool texteditor fileeditor editor fileeditortool";
 
 fn lists(all: &str, word: &str) -> bool {
@@ -171,10 +171,12 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
         LIST => list(args, result, is_recursive(tool, args)),
         GLOB => list(args, result, true),
         SEARCH => search(args, result),
+        SHELL if lists(SHELLS, &bare(tool)) => shells(args, result),
         SHELL => shell(args, result, lists(POSIX_SHELL, &bare(tool)).then_some(Platform::Posix)),
         POWERSHELL => shell(args, result, Some(Platform::PowerShell)),
         APPEND => append(args, result),
-        MOVE | REMOVE | MAKE_DIR | STAT | READ_MANY => as_command(kind, args, result),
+        READ_MANY => read_files(tool, args, result),
+        MOVE | REMOVE | MAKE_DIR | STAT => as_command(kind, args, result),
         EDITOR => editor(args, result),
         PLAN => plain(Op::Plan, result),
         NET => plain(Op::Net, result),
@@ -211,7 +213,87 @@ fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         Some("insert") => insert(args, result),
         Some("str_replace" | "strReplace" | "undo_edit") => edit(args, result),
         Some("append") => append(args, result),
+        None => edit_without_command(args, result),
         _ => plain(Op::Other, result),
+    }
+}
+
+/// Cline's editor inserts before a line if one is given. It replaces a text otherwise, and creates a file that is not there.
+fn edit_without_command(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let (Some(path), Some(new)) = (text(args, &PATH_ARGUMENTS), text(args, &NEW)) else {
+        return plain(Op::Other, result);
+    };
+    let path = path.to_owned();
+    if result.is_some_and(|(shown, failed)| !failed && shown.starts_with("File created successfully")) {
+        let seen = SeenContent::Written { path: path.clone(), before: None, content: new.to_owned() };
+        return Meaning { op: Op::Write, path: Some(path), seen, ..Meaning::default() };
+    }
+    let Some(line) = number(args, &["insert_line"]) else {
+        return edit(args, result);
+    };
+    let err = failure(Op::Edit, result);
+    let seen = match (result, line.checked_sub(1)) {
+        (Some((shown, _)), Some(after)) if err.is_none() => {
+            let hunks = vec![edit_result::insertion(shown, after, new, false)];
+            SeenContent::Edited { path: path.clone(), before: None, replacements: Vec::new(), hunks }
+        }
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::Edit, path: Some(path), seen, err, ..Meaning::default() }
+}
+
+/// The reads of one call: of MCP's file server and of Kiro, whole files, and of Cline, files or lines of them.
+fn read_files(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let given = ["files", "file_paths", "paths"].iter().find_map(|name| args.get(*name)).unwrap_or(args);
+    let files = match given {
+        Value::Array(files) => files.as_slice(),
+        file => std::slice::from_ref(file),
+    };
+    let as_args = |file: &Value| match file {
+        Value::String(path) => serde_json::json!({ "path": path }),
+        file => file.clone(),
+    };
+    let files: Vec<Value> = files.iter().map(as_args).collect();
+    // MCP's file server writes the path above a file.
+    if let ([only], "readfiles") = (&files[..], bare(tool).as_str()) {
+        return read("readfiles", only, result);
+    }
+    let shown = result.map_or("", |(shown, _)| shown);
+    let failed = shown.lines().filter_map(|line| Some(line.split_once(": Error")?.0.trim()));
+    let failed: Vec<&str> = failed.collect();
+    let is_of = |path: &str, said: &str| {
+        said.strip_prefix(path).is_some_and(|part| matches!(part.chars().next(), None | Some(':')))
+    };
+    let files = files.iter().filter_map(|file| Some((text(file, &PATH_ARGUMENTS)?, range(file))));
+    let files: Vec<_> = files.filter(|(path, _)| !failed.iter().any(|said| is_of(path, said))).collect();
+    let lines: Vec<String> = match files.iter().any(|(_, range)| range.is_some()) {
+        false => {
+            let words: Vec<String> = files.iter().map(|(path, _)| quoted(path)).collect();
+            if words.is_empty() { Vec::new() } else { vec![format!("cat -- {}", words.join(" "))] }
+        }
+        true => {
+            let each = files.iter().map(|(path, range)| match range {
+                None => format!("cat {}", quoted(path)),
+                Some((first, count)) => {
+                    format!("sed -n {first},{}p {}", (first + count).saturating_sub(1), quoted(path))
+                }
+            });
+            each.collect()
+        }
+    };
+    script(lines, result)
+}
+
+/// The shell commands that do the same as a call.
+fn script(lines: Vec<String>, result: Option<(&str, bool)>) -> Meaning {
+    if lines.is_empty() {
+        return plain(Op::Other, result);
+    }
+    Meaning {
+        op: Op::Exec,
+        err: failure(Op::Exec, result),
+        command: Some((lines.join(" && "), Some(Platform::Posix))),
+        ..Meaning::default()
     }
 }
 
@@ -270,7 +352,7 @@ fn read_operations(operations: &[Value], result: Option<(&str, bool)>) -> Meanin
         },
         many if many.iter().all(|one| mode(one) == "Line") => {
             let paths: Vec<&str> = many.iter().filter_map(|one| text(one, &PATH_ARGUMENTS)).collect();
-            as_command(READ_MANY, &serde_json::json!({ "paths": paths }), result)
+            read_files("fsread", &serde_json::json!({ "paths": paths }), result)
         }
         _ => plain(Op::Read, result),
     }
@@ -316,9 +398,9 @@ pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
     }
     let first = ["start_line", "startLine", "line_start", "start_line_one_indexed", "StartLine"];
     let last = ["end_line", "endLine", "line_end", "end_line_one_indexed_inclusive", "EndLine"];
-    if let Some(first) = number(args, &first) {
-        let first = first.max(1);
-        let last = number(args, &last);
+    let (first, last) = (number(args, &first), number(args, &last));
+    if first.is_some() || last.is_some() {
+        let first = first.unwrap_or(1).max(1);
         return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
     }
     if let Some(head) = number(args, &["head"]) {
@@ -692,29 +774,41 @@ fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning
         MOVE => ("mv", [text(args, &["source"]), text(args, &["destination"])].into_iter().collect()),
         REMOVE => ("rm", path.map(|path| vec![path])),
         MAKE_DIR => ("mkdir -p", path.map(|path| vec![path])),
-        STAT => ("stat", path.map(|path| vec![path])),
-        _ => {
-            let shown = result.map_or("", |(shown, _)| shown);
-            let of_lines = shown.lines().filter_map(|line| line.split_once(": Error"));
-            let failed: HashSet<&str> = of_lines.map(|(path, _)| path.trim()).collect();
-            let has_failed = |path: &str| failed.contains(path);
-            let paths = args.get("paths").and_then(Value::as_array);
-            (
-                "cat",
-                paths.map(|paths| paths.iter().filter_map(Value::as_str).filter(|path| !has_failed(path)).collect()),
-            )
+        _ => ("stat", path.map(|path| vec![path])),
+    };
+    let words = paths.map(|paths: Vec<&str>| paths.into_iter().map(quoted).collect::<Vec<_>>());
+    let line = words.map(|words| format!("{program} -- {}", words.join(" ")));
+    script(line.into_iter().collect(), result)
+}
+
+/// Cline's commands run beside each other, each in a shell of its own. Several are one script if none can change what another one
+/// sees.
+fn shells(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let given = ["commands", "command", "cmd"].iter().find_map(|name| args.get(*name)).unwrap_or(args);
+    let all = match given {
+        Value::Array(all) if args.get("args").is_none() => all.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let line = |command: &Value| match command {
+        Value::String(line) => Some(line.clone()),
+        program => {
+            let words = program.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+            let words = std::iter::once(text(program, &["command"])?).chain(words);
+            Some(words.map(quoted).collect::<Vec<_>>().join(" "))
         }
     };
-    let Some(paths) = paths.filter(|paths: &Vec<&str>| !paths.is_empty()) else {
-        return plain(Op::Other, result);
+    let lines: Option<Vec<String>> = all.iter().map(line).collect();
+    let is_alone = |line: &String| {
+        let command = ShellCommand { line: line.clone(), ..ShellCommand::default() };
+        let work = shell::operations(&command, "", true);
+        work.steps.iter().all(ShellStep::only_reads) && work.dirs.is_empty() && !line.contains(['\n', '#'])
     };
-    let words: Vec<String> = paths.iter().map(|path| quoted(path)).collect();
-    let line = format!("{program} -- {}", words.join(" "));
-    Meaning {
-        op: Op::Exec,
-        err: failure(Op::Exec, result),
-        command: Some((line, Some(Platform::Posix))),
-        ..Meaning::default()
+    match lines.as_deref() {
+        Some([line]) => shell(&serde_json::json!({ "command": line }), result, None),
+        Some(lines) if lines.iter().all(is_alone) => {
+            shell(&serde_json::json!({ "command": lines.join(" && ") }), result, None)
+        }
+        _ => shell(&Value::Null, result, None),
     }
 }
 
@@ -780,7 +874,7 @@ fn failure(op: Op, result: Option<(&str, bool)>) -> Option<CallError> {
         let start = start.to_lowercase();
         words.iter().any(|word| start.contains(word))
     };
-    if says(&["rejected", "denied by", "user doesn't want", "declined"]) {
+    if says(&["rejected", "denied by", "user doesn't want", "declined", "are blocked while"]) {
         return Some(CallError::Rejected);
     }
     if op == Op::Exec {
@@ -788,6 +882,7 @@ fn failure(op: Op, result: Option<(&str, bool)>) -> Option<CallError> {
     }
     if says(&[
         "not found in file",
+        "text not found in",
         "no match",
         "could not find",
         "0 occurrences",
@@ -930,6 +1025,8 @@ mod tests {
         ] {
             assert_eq!(of(tool, path.clone(), shown).err, err, "{tool}: {shown}");
         }
+        let blocked = Some(("Tools that change files are blocked while a plan is made.", true));
+        assert_eq!(meaning("bash", &json!({"command": "rm a"}), blocked).err, Some(CallError::Rejected));
     }
 
     #[test]
