@@ -144,6 +144,13 @@ impl Recording {
         {
             take_cline_usage(task, &self.path);
         }
+        if importer.id() == "kiro"
+            && let Some(metadata) = kiro_metadata(&self.path)
+        {
+            let metadata = io::Cursor::new(format!("\n{metadata}\n"));
+            let whole = importer.import(&mut self.reader()?.chain(metadata));
+            sessions = whole.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
+        }
         if importer.id() == "claude-code" {
             let others = subagents(&self.path)?;
             if !others.is_empty() {
@@ -320,11 +327,15 @@ const LINES_WITH_SESSION: usize = 20;
 
 /// The files whose import covers this one, if they exist. A Claude Code session covers those of its subagents:
 /// `SESSION/subagents/*.jsonl`, in older versions `agent-*.jsonl` beside it. The conversation of a Cline task covers the
-/// interface.
+/// interface, and the messages of a Kiro CLI session cover its metadata.
 pub fn covering_files(file: &Path) -> Vec<PathBuf> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     if name == CLINE_INTERFACE {
         return vec![file.with_file_name(CLINE_HISTORY)];
+    }
+    let messages = file.with_extension("jsonl");
+    if name.ends_with(".json") && messages.is_file() && kiro_metadata(&messages).is_some() {
+        return vec![messages];
     }
     if !CLAUDE_ENDS.iter().any(|end| name.ends_with(end)) {
         return Vec::new();
@@ -408,6 +419,16 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
             session.totals = interface.totals;
         }
     }
+}
+
+/// The metadata of a Kiro CLI session, which are in a file beside its messages: `SESSION.json` beside `SESSION.jsonl`.
+fn kiro_metadata(messages: &Path) -> Option<serde_json::Value> {
+    if messages.extension().is_none_or(|extension| extension != "jsonl") {
+        return None;
+    }
+    let file = Recording::open(&messages.with_extension("json")).ok()?;
+    let (metadata, _) = importers::json::document(&mut file.reader().ok()?).ok()?;
+    Some(metadata).filter(|metadata| metadata["session_state"]["conversation_metadata"].is_object())
 }
 
 /// The usage of an answer that has one.

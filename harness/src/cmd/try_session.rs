@@ -1537,6 +1537,27 @@ mod tests {
     }
 
     #[test]
+    fn a_kiro_session_has_the_usage_of_its_metadata() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = |kind: &str, block: serde_json::Value| {
+            serde_json::json!({"version": "v1", "kind": kind, "data": {"content": [block]}}).to_string() + "\n"
+        };
+        let call = serde_json::json!({"kind": "toolUse", "data": {"toolUseId": "t1", "name": "shell", "input": {"command": "cat a.txt"}}});
+        let result = serde_json::json!({"kind": "toolResult", "data": {"toolUseId": "t1", "status": "success",
+            "content": [{"kind": "text", "data": "one\n"}]}});
+        let metadata = serde_json::json!({"session_id": "s", "cwd": "/w/p", "session_state": {"conversation_metadata": {
+            "user_turn_metadatas": [{"model": "claude-opus-4.6", "input_token_count": 100_000, "output_token_count": 0}]}}});
+        let text = line("AssistantMessage", call) + line("ToolResults", result).trim_end();
+        std::fs::write(dir.path().join("s.jsonl"), text).unwrap();
+        std::fs::write(dir.path().join("s.json"), serde_json::to_string_pretty(&metadata).unwrap()).unwrap();
+        let tried = tried_files(&[dir.path()]);
+        assert_eq!((tried.len(), tried[0].calls), (1, 1));
+        let shown = page(1, &tried[0]);
+        let expected = ["1 can be replayed", "100,000 tokens in", "on claude-opus-4.6: $0.50"];
+        assert!(expected.iter().all(|words| shown.contains(words)) && !shown.contains("lacks"), "{shown}");
+    }
+
+    #[test]
     fn each_call_has_the_price_of_its_day() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s1.jsonl");

@@ -1,4 +1,5 @@
-//! Importer for Kiro: sessions of Kiro CLI (`~/.kiro/sessions/cli/*.jsonl`), conversations as its older versions and Amazon Q
+//! Importer for Kiro: sessions of Kiro CLI (`~/.kiro/sessions/cli/*.jsonl`, with their metadata in the `.json` beside each of
+//! them), conversations as its older versions and Amazon Q
 //! keep them (`/save`), and of the editor: logs of executions, and sessions with messages alone.
 
 use std::io::BufRead;
@@ -6,11 +7,13 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{arguments, content, milliseconds};
+use super::json::{arguments, content, milliseconds, token_count};
 use super::messages::message;
 use super::recorder::Recorder;
 use super::records::each_document;
 use super::{ImportedSession, Importer, text};
+use tokens::BilledUsage;
+use workloads::trace::TokenUsage;
 
 /// Kiro.
 #[derive(Debug)]
@@ -26,7 +29,9 @@ impl Importer for Kiro {
     }
 
     fn lacks(&self) -> Option<&'static str> {
-        Some("usage; sessions of the editor have no tool calls, either")
+        Some(
+            "usage, except in the `.json` beside some sessions of Kiro CLI; sessions of the editor have no tool calls, either",
+        )
     }
 
     fn holds_results(&self, session: &ImportedSession) -> bool {
@@ -36,6 +41,7 @@ impl Importer for Kiro {
     fn detects(&self, head: &Head) -> bool {
         let is_session = ["Prompt", "AssistantMessage"].iter().any(|kind| head.is("kind", kind));
         is_session && head.has("data.content")
+            || head.has("session_state.conversation_metadata")
             || head.has("conversation_id") && (head.has("history.user") || head.has("history.assistant"))
             || head.has("history.message.role") && (head.has("sessionId") || head.has("title"))
             || head.has("executionId") && (head.has("context.messages.entries") || head.has("chat.role"))
@@ -45,11 +51,40 @@ impl Importer for Kiro {
         let mut recorder = Recorder::new("kiro");
         let damage = each_document(recording, |record| match text(&record, "kind") {
             Some(kind) => line(&mut recorder, kind, &record["data"]),
+            None if record["session_state"].is_object() => metadata(&mut recorder, &record),
             None => conversation(&mut recorder, &record),
         })?;
         recorder.unreadable(damage);
         Ok(vec![recorder.finish()])
     }
+}
+
+/// The metadata of a session of Kiro CLI: its directory, its model, and the tokens of each turn. In most versions, these are 0, and
+/// only credits are stated, which are no dollars.
+fn metadata(recorder: &mut Recorder, file: &Value) {
+    recorder.identity(text(file, "session_id").unwrap_or_default());
+    recorder.directory(text(file, "cwd").unwrap_or_default());
+    let state = &file["session_state"];
+    let turns = state["conversation_metadata"]["user_turn_metadatas"].as_array();
+    let of_session = text(&state["rts_model_state"]["model_info"], "model_id").filter(|model| is_model(model));
+    for turn in turns.into_iter().flatten() {
+        recorder.time(milliseconds(&turn["end_timestamp"]));
+        recorder.model(text(turn, "model").filter(|model| is_model(model)).or(of_session).unwrap_or_default());
+        let count = |name: &str| token_count(&turn[name]);
+        recorder.unplaced(BilledUsage::Sum(TokenUsage {
+            uncached: count("input_token_count"),
+            cache_read: count("cache_read_input_token_count"),
+            cache_write_5m: count("cache_write_input_token_count"),
+            output: count("output_token_count"),
+            ..TokenUsage::default()
+        }));
+    }
+    recorder.model(of_session.unwrap_or_default());
+}
+
+/// Whether this is the name of a model: Kiro chooses one for each answer otherwise.
+fn is_model(name: &str) -> bool {
+    name != "auto"
 }
 
 /// A line of a session of Kiro CLI.
@@ -91,7 +126,7 @@ fn answer_block(recorder: &mut Recorder, block: &Value) {
             recorder.call(id, text(body, "name").unwrap_or("unknown"), arguments(&body["input"]), None);
         }
         Some("thinking") => {
-            recorder.model(text(body, "modelId").filter(|model| *model != "auto").unwrap_or_default());
+            recorder.model(text(body, "modelId").filter(|model| is_model(model)).unwrap_or_default());
             recorder.said("", body.as_str().or_else(|| text(body, "text")).unwrap_or_default());
             recorder.signed(text(body, "signature").unwrap_or_default());
         }
@@ -189,7 +224,7 @@ fn shown(block: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{calls, coverage, imported};
+    use crate::testing::{calls, coverage, imported, unplaced};
     use serde_json::json;
 
     #[test]
@@ -294,5 +329,33 @@ mod tests {
         let chat = json!({"executionId": "e", "chat": [{"role": "human", "content": "Hello."}, {"role": "bot", "content": "Hello."}], "metadata": {"modelId": "claude-opus-4-6"}});
         let session = imported("kiro", &chat.to_string());
         assert_eq!((session.events.len(), Kiro.holds_results(&session)), (2, false));
+    }
+
+    #[test]
+    fn the_metadata_of_a_session_give_its_directory_and_the_usage_of_its_turns() {
+        let line = |kind: &str, content: Value| json!({"kind": kind, "data": {"content": content}}).to_string();
+        let call =
+            json!({"kind": "toolUse", "data": {"toolUseId": "t1", "name": "shell", "input": {"command": "cat b.txt"}}});
+        let result = json!({"kind": "toolResult", "data": {"toolUseId": "t1", "content": [{"kind": "text", "data": "b\n"}], "status": "success"}});
+        let metadata = json!({"session_id": "s", "cwd": "/w/p", "session_state": {
+            "rts_model_state": {"model_info": {"model_id": "claude-opus-4.6"}},
+            "conversation_metadata": {"user_turn_metadatas": [
+                {"model": "auto", "input_token_count": 10, "output_token_count": 5, "cache_read_input_token_count": 70, "cache_write_input_token_count": 2},
+                {"model": "claude-haiku-4.5", "input_token_count": 1, "output_token_count": 1},
+                {"metering_usage": [{"value": 0.3, "unit": "credit"}], "input_token_count": 0, "output_token_count": 0},
+            ]},
+        }});
+        let lines = [
+            line("Prompt", json!([{"kind": "text", "data": "Look."}])),
+            line("AssistantMessage", json!([call])),
+            line("ToolResults", json!([result])),
+        ];
+        let session = imported("kiro", &format!("{}\n{metadata}\n", lines.join("\n")));
+        assert_eq!(calls(&session), ["shell exec: cat b.txt in /w/p -> b\n"]);
+        assert_eq!((session.identity.as_str(), session.model.as_str()), ("s", "claude-opus-4.6"));
+        let sum = |used: &str| BilledUsage::Sum(used.to_owned());
+        let expected = [sum("claude-opus-4.6 10+70+2 5"), sum("claude-haiku-4.5 1+0 1")];
+        assert_eq!(unplaced(&session), expected);
+        assert_eq!(unplaced(&imported("kiro", &metadata.to_string())), expected);
     }
 }
