@@ -9,7 +9,7 @@ use super::json::{content, milliseconds, token_count};
 use super::messages::{is_failed, message};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
-use super::{ImportedSession, Importer, text};
+use super::{Hunk, ImportedSession, Importer, text};
 
 /// Pi.
 #[derive(Debug)]
@@ -50,42 +50,84 @@ fn line(recorder: &mut Recorder, record: &Value) {
             recorder.directory(text(record, "cwd").unwrap_or_default());
         }
         Some("model_change") => recorder.model(text(record, "modelId").unwrap_or_default()),
-        Some("message") if is_read(&record["message"]) => read(recorder, &record["message"]),
+        Some("message") if has_details(&record["message"]) => detailed(recorder, &record["message"]),
         Some("message") => {
             message(recorder, &record["message"]);
             recorder.cost(&record["message"]["usage"]["cost"]["total"]);
         }
+        Some("custom_message") => recorder.reminder(content(&record["content"])),
         Some("compaction") => recorder.compact(token_count(&record["tokensBefore"])),
         _ => {}
     }
 }
 
-/// Whether a message is the result of a read of a fork of Pi, which keeps what it showed the user beside what the model saw: the
-/// lines without marks, also if the text was removed later.
-fn is_read(message: &Value) -> bool {
-    text(message, "toolName") == Some("read")
-        && message["details"].is_object()
-        && (message["details"]["displayContent"].is_object() || message["details"]["isDirectory"] == true)
+/// The text that a fork of Pi puts in place of results that it removes from a long session.
+const REMOVED: &str = "[Compacted history content evicted";
+
+/// Whether a message is a result of a fork of Pi, which keeps what it showed the user beside what the model saw: of a read, the
+/// lines without marks, and of an edit, the changed lines. They stay if the text is removed later.
+fn has_details(message: &Value) -> bool {
+    let details = &message["details"];
+    details["displayContent"].is_object() || details["isDirectory"] == true || details["diff"].is_string()
 }
 
-fn read(recorder: &mut Recorder, message: &Value) {
+fn detailed(recorder: &mut Recorder, message: &Value) {
     let details = &message["details"];
     recorder.time(milliseconds(&message["timestamp"]));
-    // A summary leaves lines out, and a directory is no file.
-    let is_whole = details["summary"].is_null() && details["isDirectory"] != true;
-    let shown = text(&details["displayContent"], "text").filter(|_| is_whole);
-    let answer = Answer {
-        shown: content(&message["content"]),
-        failed: is_failed(message),
-        printed: Some(shown.unwrap_or_default().to_owned()),
-        ..Answer::default()
-    };
+    let kept = text(&details["displayContent"], "text").or_else(|| text(details, "diff"));
+    let mut shown = content(&message["content"]);
+    if let Some(kept) = kept.filter(|_| shown.starts_with(REMOVED)) {
+        kept.clone_into(&mut shown);
+    }
+    let mut answer = Answer { shown, failed: is_failed(message), ..Answer::default() };
+    if text(message, "toolName") == Some("read") {
+        // A summary leaves lines out, and a directory is no file.
+        let is_whole = details["summary"].is_null() && details["isDirectory"] != true;
+        answer.printed = Some(kept.filter(|_| is_whole).unwrap_or_default().to_owned());
+    } else if let Some(diff) = text(details, "diff") {
+        answer.hunks = hunks(diff).unwrap_or_default();
+    }
     recorder.answered(text(message, "toolCallId").unwrap_or_default(), answer);
+}
+
+/// The changed lines of an edit whose diff has a mark and a number before each line: ` 7|text`. The number of a new line is that in
+/// the file after the edit, and ` 9|...` stands for lines that are left out. `None` if the numbers are not those of one file.
+fn hunks(diff: &str) -> Option<Vec<Hunk>> {
+    let mut hunks: Vec<Hunk> = Vec::new();
+    // The line of the file before the edit that is the next one, whether it is known, and how many lines the edit has added.
+    let (mut next, mut is_known, mut added) = (1_i64, false, 0_i64);
+    for line in diff.split('\n') {
+        let (mark, rest) = (line.chars().next().filter(|mark| " -+".contains(*mark))?, &line[1..]);
+        let (number, text) = rest.split_once('|')?;
+        let number: i64 = number.parse::<u32>().ok()?.into();
+        if mark == ' ' && text == "..." {
+            is_known = false;
+            continue;
+        }
+        let place = if mark == '+' { number - added } else { number };
+        if place < next || is_known && place > next {
+            return None;
+        }
+        if !is_known {
+            hunks.push(Hunk { first: u64::try_from(place).ok()?, lines: Vec::new() });
+        }
+        hunks.last_mut()?.lines.push(format!("{mark}{text}"));
+        is_known = true;
+        next = place + i64::from(mark != '+');
+        added += match mark {
+            '+' => 1,
+            '-' => -1,
+            _ => 0,
+        };
+    }
+    Some(hunks)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{calls, imported, stated, usages};
+    use crate::RecordedEvent;
+    use crate::testing::{calls, files, imported, stated, usages};
+    use serde_json::json;
 
     #[test]
     fn a_session_gives_its_calls_and_usage() {
@@ -135,5 +177,50 @@ mod tests {
                 "read read p/b.txt"
             ]
         );
+    }
+
+    #[test]
+    fn an_edit_whose_texts_are_missing_is_at_the_lines_that_its_details_state() {
+        let session = |diff: &str| {
+            let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+            let edit = json!({"type": "toolCall", "id": "c1", "name": "edit", "arguments": {"path": "/w/p/a.txt", "input": "removed"}});
+            let removed = "[Compacted history content evicted to a store]";
+            let lines = [
+                json!({"type": "session", "version": 3, "id": "s", "cwd": "/w/p"}).to_string(),
+                record(json!({"role": "assistant", "content": [edit]})),
+                record(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "edit",
+                    "content": [{"type": "text", "text": removed}], "details": {"diff": diff, "op": "update"}})),
+            ];
+            imported("pi", &lines.join("\n"))
+        };
+        let diff = " 1|...\n 3|three\n-4|four\n+4|4\n+5|4.5\n 5|five\n 6|...\n+9|7.5\n 8|eight";
+        let edited = session(diff);
+        assert_eq!(calls(&edited), ["edit edit a.txt: line 3:  three -four +4 +4.5  five, 8: +7.5  eight"]);
+        let file = files(&edited).remove(0);
+        let lines: Vec<&str> = file.lines().collect();
+        assert_eq!((lines[2], lines[3], lines[4], lines[7]), ("three", "four", "five", "eight"));
+        // What the agent saw was as long as what is left of it.
+        assert_eq!(edited.results().next().unwrap().output().unwrap().len(), diff.len());
+        // Lines of two files, a number that is not the next one, and a diff of another kind.
+        for other in ["-4|a\n+4|b\n 2|c", " 3|a\n 5|b", " 3|a\n+5|b", "- 4 a\n+ 4 b", ""] {
+            assert_eq!(calls(&session(other)), ["edit edit a.txt"], "{other}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_an_extension_is_in_the_context() {
+        let lines = [
+            json!({"type": "session", "version": 3, "id": "s", "cwd": "/w"}),
+            json!({"type": "message", "message": {"role": "user", "content": "Look."}}),
+            json!({"type": "custom_message", "customType": "notes", "content": "The day.", "display": false}),
+            json!({"type": "custom", "customType": "state", "data": {"text": "Not for the model."}}),
+            json!({"type": "message", "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}}),
+        ];
+        let session = imported("pi", &lines.map(|line| line.to_string()).join("\n"));
+        let said = session.events.iter().filter_map(|event| match event {
+            RecordedEvent::User { text, by_client, .. } => Some((text.load().unwrap(), *by_client)),
+            _ => None,
+        });
+        assert_eq!(said.collect::<Vec<_>>(), [("Look.".to_owned(), false), ("The day.".to_owned(), true)]);
     }
 }

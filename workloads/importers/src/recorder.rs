@@ -236,6 +236,15 @@ impl Recorder {
         }
     }
 
+    /// A text that the client adds to the context, as if the user had said it.
+    pub(super) fn reminder(&mut self, text: String) {
+        self.end_answer();
+        if *self.lane == *MAIN_LANE && !text.is_empty() {
+            let text = self.spill.keep(text);
+            self.items.push(Item::Event(RecordedEvent::User { text, by_client: true, images: 0 }));
+        }
+    }
+
     /// The model begins an answer.
     pub(super) fn answer(&mut self) {
         self.end_answer();

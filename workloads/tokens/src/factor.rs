@@ -17,12 +17,12 @@ pub struct Factor {
 /// Claude keeps all thinking from Opus 4.5, Sonnet 4.6 and the fifth generation on.
 /// Earlier Claude models keep the thinking of the last turn
 /// (<https://platform.claude.com/docs/en/build-with-claude/extended-thinking>).
-/// Agents on GPT-5 send its encrypted reasoning back: reported prompts grow by all of it.
+/// Agents on GPT-5 send its encrypted reasoning back, and agents on GLM-5 its reasoning: reported prompts grow by all of it.
 /// Chat APIs of other providers do not accept it as text.
 pub fn thinking_stays(model: &str) -> ThinkingRetention {
     let model = model.to_ascii_lowercase();
     let is = |part: &str| model.contains(part);
-    if is("gpt-5") {
+    if is("gpt-5") || is("glm-5") {
         return ThinkingRetention::Always;
     }
     if !is("claude") {
@@ -136,6 +136,8 @@ mod tests {
             (older, ThinkingRetention::UntilUserSpeaks),
             ("google/gemini-3-pro-preview", ThinkingRetention::Never),
             ("openai/gpt-5.5", ThinkingRetention::Always),
+            ("zai/glm-5.2 z-ai/glm-5", ThinkingRetention::Always),
+            ("glm-4.5", ThinkingRetention::Never),
         ] {
             for model in models.split(' ') {
                 assert_eq!(thinking_stays(model), expected, "{model}");
