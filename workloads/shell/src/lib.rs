@@ -11,6 +11,8 @@ mod phrases;
 mod posix;
 mod powershell;
 pub mod programs;
+mod python;
+mod python_tokens;
 mod sed;
 mod shown;
 mod steps;
@@ -195,6 +197,12 @@ mod tests {
             ("echo \"$(date -u)\" $(pwd 2>/dev/null); cat a", "read /w/a"),
             ("cargo test 2>&1 | tail -5", "Build /w"),
             ("python3 -m pytest -q", "Build /w"),
+            ("python3 -c \"import json; print(json.load(open('a'))['x'])\" && ls", "read /w/a; list /w"),
+            (
+                "cd d && python - <<'PY'\ns = open('a').read()\nopen('a', 'w').write(s.replace('x', 'y'))\nPY\ncargo test",
+                "read /w/d/a; edit /w/d/a \"x\">\"y\"; Build /w/d",
+            ),
+            ("python3 -m json.tool a | head; cat b | python3 -m json.tool", "read /w/a; read /w/b"),
             ("cat ~/.claude/a", "read ~/.claude/a"),
             ("d=/x/y; f=\"$d/a b\"; wc -l \"$f\"", "read /x/y/a b"),
             ("d=sub && cat ${d}/a", "read /w/sub/a"),
@@ -244,6 +252,9 @@ mod tests {
             "make_it > a",
             "ls > a",
             "python3 x.py",
+            "python3 -c \"print(open('$f').read())\"",
+            "python3 - <<PY\nprint(open('$f').read())\nPY",
+            "python3 -c 'import os; os.remove(\"a\")'",
             "cat a || rm b",
             "find . -delete",
             "find . -exec rm {} +",
@@ -401,6 +412,17 @@ mod tests {
             ("bash -ec 'npm test; rm a' && ls", "x", "remove /w/a; list /w; Build /w"),
             ("bash -c 'npm test && rm a'; ls", "x", "a command that may not have run"),
             ("bash -c 'npm test && rm a' && ls", "x", "remove /w/a; list /w; Build /w"),
+            (
+                "python3 -c 'print(open(\"a\").read())' | head",
+                "Traceback (most recent call last):",
+                "a part that failed",
+            ),
+            ("python3 <<A\nopen(\"a\", \"w\").write(\"x\")\nA\nls", "  File \"<stdin>\", line 1", "a part that failed"),
+            (
+                "python3 -c 'open(\"a\", \"w\").write(\"x\")' 2>&1 | tail -1",
+                "x",
+                "a command whose success is not known",
+            ),
             ("exec cat a; rm b", "x", "a program in place of the shell"),
             ("set -n; rm a", "", "an option of the shell"),
             // A variable has its value if its assignment has run.
@@ -622,13 +644,16 @@ mod tests {
             "bash -c '",
             "@'\n",
             "`",
+            "(",
+            "open('a', 'w').write(s)\n",
+            "s = s.replace('x', s)\n",
         ];
         for part in parts {
             let long = part.repeat((1 << 19) / part.len());
-            for start in ["", "cat ", "sed -i '", "apply_patch \"", "echo "] {
+            for start in ["", "cat ", "sed -i '", "apply_patch \"", "echo ", "python3 <<'A'\ns = open('a').read()\n"] {
                 for platform in [Platform::Posix, Platform::PowerShell, Platform::Cmd] {
                     let began = Instant::now();
-                    work(platform, &format!("{start}{long}"), &long, true);
+                    work(platform, &format!("{start}{long}\nA"), &long, true);
                     // A quadratic parser takes minutes, and a busy machine a few seconds.
                     assert!(began.elapsed() < Duration::from_secs(60), "{start}{part}");
                 }

@@ -5,6 +5,7 @@ use memchr::memchr;
 use super::control_flow::{Ends, Pipeline, executions};
 use super::patch;
 use super::programs::lists;
+use super::python;
 use super::sed;
 use super::shown::{counted, shown};
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
@@ -503,6 +504,26 @@ impl Reader {
             // A program that only prints its version or help works on no file.
             _ if matches!(rest, [only] if lists("--version --help -V -h", &only.text)) => {}
             "command" | "type" if rest.first().is_some_and(|word| lists("-v -V", &word.text)) => {}
+            "python" | "python3"
+                if let [module, tool, rest @ ..] = rest
+                    && module.text == "-m"
+                    && tool.text == "json.tool" =>
+            {
+                let operands = operands(rest, "--indent");
+                if operands.len() > 1 {
+                    return Err("an output whose text is unknown");
+                }
+                for path in self.files(&operands)? {
+                    self.step(ShellStep::Read(path));
+                }
+            }
+            "python" | "python3" if let Some(script) = python_script(rest, standard_input.as_deref())? => {
+                if python::has_failed(report.output) {
+                    return Err("a part that failed");
+                }
+                let steps = python::steps(script, &|path| self.absolute(path))?;
+                self.work.steps.extend(steps);
+            }
             _ if is_build(name, rest) => self.fixed(ProgramClass::Build, self.cwd.clone()),
             _ if lists(WITHOUT_FILES, name) => {}
             _ if lists("chmod chown chgrp ln", name) => {
@@ -849,6 +870,10 @@ fn ends(simple: &SimpleCommand, is_before_pipe: bool, is_cut: bool, report: Repo
         "" if !opens_files => Ends::SUCCESS,
         _ if lists(WITHOUT_FAILURE, name) && !opens_files => Ends::SUCCESS,
         _ if is_limited => Ends::ANY,
+        // A script that ends early without a word has no certain steps.
+        "python" | "python3" if !has_reported && is_given_script(simple) && !python::has_failed(report.output) => {
+            Ends::SUCCESS
+        }
         "git" if !has_reported && !complaints.has_git && has_words_of_failure(simple) => Ends::SUCCESS,
         "" | "cd" | "pushd" if !has_reported => Ends::SUCCESS,
         _ if (lists(WITHOUT_FAILURE, name) || lists(REPORTERS, name)) && !has_reported => Ends::SUCCESS,
@@ -1151,6 +1176,26 @@ fn is_message(simple: &SimpleCommand) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
     matches!(program, Some("echo" | "true" | ":"))
         && !simple.redirections.iter().any(|to| to.kind != RedirectionKind::Descriptor)
+}
+
+/// The text of the script that Python is given: behind `-c`, or as standard input. `None` if it is given a file or a module.
+fn python_script<'a>(rest: &'a [Word], standard_input: Option<&'a str>) -> CertainResult<Option<&'a str>> {
+    match rest {
+        [flag, script, ..] if flag.text == "-c" => {
+            let is_certain =
+                script.expansion == Expansion::Plain || script.is_quoted && script.expansion != Expansion::Variable;
+            if is_certain { Ok(Some(&script.text)) } else { Err("a variable or a pattern as a program") }
+        }
+        [] => Ok(standard_input),
+        [dash, ..] if dash.text == "-" => Ok(standard_input),
+        _ => Ok(None),
+    }
+}
+
+/// Whether Python is given a script as [`python_script`] finds it.
+fn is_given_script(simple: &SimpleCommand) -> bool {
+    let rest = without_wrappers(&simple.words).get(1);
+    rest.is_none_or(|word| lists("-c -", &word.text))
 }
 
 fn is_build(name: &str, rest: &[Word]) -> bool {
