@@ -83,11 +83,26 @@ fn detailed(recorder: &mut Recorder, message: &Value) {
     if text(message, "toolName") == Some("read") {
         // A summary leaves lines out, and a directory is no file.
         let is_whole = details["summary"].is_null() && details["isDirectory"] != true;
-        answer.printed = Some(kept.filter(|_| is_whole).unwrap_or_default().to_owned());
+        answer.printed = Some(kept.filter(|_| is_whole).map(|kept| lines_shown(kept, details)).unwrap_or_default());
     } else if let Some(diff) = text(details, "diff") {
         answer.hunks = hunks(diff).unwrap_or_default();
     }
     recorder.answered(text(message, "toolCallId").unwrap_or_default(), answer);
+}
+
+/// The lines that a read showed, with their numbers if they are a part of the file: a fork shows lines around those that were asked
+/// for.
+fn lines_shown(kept: &str, details: &Value) -> String {
+    let first = token_count(&details["displayContent"]["startLine"]).max(1);
+    let total = token_count(&details["meta"]["truncation"]["totalLines"]);
+    if first == 1 && total == 0 {
+        return kept.to_owned();
+    }
+    let mut shown = if total > 0 { format!("[{total} lines total]\n") } else { String::new() };
+    for (number, line) in (first..).zip(kept.split('\n')) {
+        shown += &format!("{number}\t{line}\n");
+    }
+    shown
 }
 
 /// The changed lines of an edit whose diff has a mark and a number before each line: ` 7|text`. The number of a new line is that in
@@ -173,7 +188,7 @@ mod tests {
             [
                 "read list p",
                 "read read p/a.txt: whole one\ntwo\n",
-                "read read p/a.txt: two of 1 lines",
+                "read read p/a.txt: two of 2 lines",
                 "read read p/b.txt"
             ]
         );
@@ -222,5 +237,26 @@ mod tests {
             _ => None,
         });
         assert_eq!(said.collect::<Vec<_>>(), [("Look.".to_owned(), false), ("The day.".to_owned(), true)]);
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_at_the_lines_that_its_details_state() {
+        let session = |path: &str, details: serde_json::Value| {
+            let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+            let read = json!({"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": path}});
+            let lines = [
+                json!({"type": "session", "version": 3, "id": "s", "cwd": "/w/p"}).to_string(),
+                record(json!({"role": "assistant", "content": [read]})),
+                record(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "read",
+                    "content": [{"type": "text", "text": "removed"}], "details": details})),
+            ];
+            calls(&imported("pi", &lines.join("\n"))).remove(0)
+        };
+        let part = json!({"displayContent": {"text": "\ttwo\nthree\nfour", "startLine": 2}, "meta": {"truncation": {"totalLines": 9}}});
+        assert_eq!(session("/w/p/a.txt:3-3", part), "read read a.txt: \ttwo\nthree\nfour of 9 lines");
+        let rest = json!({"displayContent": {"text": "four\nfive\n", "startLine": 4}});
+        assert_eq!(session("/w/p/a.txt:5", rest), "read read a.txt: four\nfive\n of 6 lines");
+        let whole = json!({"displayContent": {"text": "one\n", "startLine": 1}});
+        assert_eq!(session("/w/p/a.txt", whole), "read read a.txt: whole one\n");
     }
 }

@@ -266,20 +266,18 @@ fn read_files(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning
     };
     let files = files.iter().filter_map(|file| Some((text(file, &PATH_ARGUMENTS)?, range(file))));
     let files: Vec<_> = files.filter(|(path, _)| !failed.iter().any(|said| is_of(path, said))).collect();
-    let lines: Vec<String> = match files.iter().any(|(_, range)| range.is_some()) {
-        false => {
-            let words: Vec<String> = files.iter().map(|(path, _)| quoted(path)).collect();
-            if words.is_empty() { Vec::new() } else { vec![format!("cat -- {}", words.join(" "))] }
-        }
-        true => {
-            let each = files.iter().map(|(path, range)| match range {
-                None => format!("cat {}", quoted(path)),
-                Some((first, count)) => {
-                    format!("sed -n {first},{}p {}", (first + count).saturating_sub(1), quoted(path))
-                }
-            });
-            each.collect()
-        }
+    let is_whole = files.iter().all(|(_, range)| range.is_none());
+    let lines: Vec<String> = if is_whole && !files.is_empty() {
+        let words: Vec<String> = files.iter().map(|(path, _)| quoted(path)).collect();
+        vec![format!("cat -- {}", words.join(" "))]
+    } else {
+        let each = files.iter().map(|(path, range)| match range {
+            None => format!("cat {}", quoted(path)),
+            Some((first, count)) => {
+                format!("sed -n {first},{}p {}", (first + count).saturating_sub(1), quoted(path))
+            }
+        });
+        each.collect()
     };
     script(lines, result)
 }
@@ -387,38 +385,43 @@ fn files_of_directory(shown: &str, dir: &str) -> Option<Vec<String>> {
     Some(files.map(|name| format!("{}/{name}", dir.trim_end_matches('/'))).collect())
 }
 
+/// The lines that a read without an end shows.
+const REST: u64 = 2000;
+
 /// The requested lines.
 pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
-    let rest = 2000;
     if let Some(view) = args.get("view_range").and_then(Value::as_array) {
         let first = view.first()?.as_u64()?.max(1);
         let last = view.get(1).and_then(Value::as_i64).unwrap_or(-1);
         let last = u64::try_from(last).ok();
-        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
+        return Some((first, last.map_or(REST, |last| (last + 1).saturating_sub(first))));
     }
     let first = ["start_line", "startLine", "line_start", "start_line_one_indexed", "StartLine"];
     let last = ["end_line", "endLine", "line_end", "end_line_one_indexed_inclusive", "EndLine"];
     let (first, last) = (number(args, &first), number(args, &last));
     if first.is_some() || last.is_some() {
         let first = first.unwrap_or(1).max(1);
-        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
+        return Some((first, last.map_or(REST, |last| (last + 1).saturating_sub(first))));
     }
     if let Some(head) = number(args, &["head"]) {
         return Some((1, head));
     }
     let offset = number(args, &["offset"]);
     let limit = number(args, &["limit"]);
-    (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
+    (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(REST)))
 }
 
-/// A path without the part that forks of Pi name behind it, `:175-360` or `:raw`; and the first line and the number of lines.
+/// A path without the part that forks of Pi name behind it, `:175-360`, `:175` or `:raw`; and the first line and the number of lines.
 fn part_of_path(path: &str) -> (&str, Option<(u64, u64)>) {
     let Some((file, part)) = path.rsplit_once(':') else {
         return (path, None);
     };
-    let lines: Option<(u64, u64)> =
-        part.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
-    match lines {
+    let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
+    let (first, last) = match part.split_once('-') {
+        Some((first, last)) => (number(first), number(last)),
+        None => (number(part), number(part).map(|first| first + REST - 1)),
+    };
+    match first.zip(last) {
         _ if part == "raw" => (file, None),
         Some((first, last)) if 0 < first && first <= last => (file, Some((first, last - first + 1))),
         _ => (path, None),
