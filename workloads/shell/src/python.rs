@@ -410,11 +410,8 @@ impl Reader<'_> {
         let mut mode = Some("r".to_owned());
         for (place, argument) in others.iter().enumerate() {
             match argument {
-                [Token::Name(name), sign, value @ ..] if sign.is("=") => {
-                    if name == "mode" {
-                        mode = self.text(value);
-                    }
-                }
+                [Token::Name(name), sign, value @ ..] if sign.is("=") && name == "mode" => mode = self.text(value),
+                [_, sign, ..] if sign.is("=") => {}
                 positional if place == 0 => mode = self.text(positional),
                 _ => {}
             }
@@ -429,8 +426,11 @@ impl Reader<'_> {
     }
 }
 
+/// The tokens of each argument of a call.
+type Arguments<'a> = Vec<&'a [Token]>;
+
 /// The call of a method: its name, its arguments, and what is behind it.
-fn method(tokens: &[Token]) -> Option<(&str, Vec<&[Token]>, &[Token])> {
+fn method(tokens: &[Token]) -> Option<(&str, Arguments<'_>, &[Token])> {
     let [dot, Token::Name(name), rest @ ..] = tokens else {
         return None;
     };
@@ -494,7 +494,7 @@ fn within(tokens: &[Token]) -> Option<&[Token]> {
 }
 
 /// The arguments of a call whose parenthesis is the first token, and where it ends.
-fn arguments(tokens: &[Token]) -> Option<(Vec<&[Token]>, usize)> {
+fn arguments(tokens: &[Token]) -> Option<(Arguments<'_>, usize)> {
     if !tokens.first()?.is("(") {
         return None;
     }
