@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -59,7 +60,7 @@ pub(super) struct Cache {
 }
 
 fn failed(error: StoreError) -> ReplicaError {
-    ReplicaError(error.to_string())
+    ReplicaError { kind: io::Error::from(error.errno).kind(), reason: error.to_string() }
 }
 
 impl Cache {

@@ -1,6 +1,7 @@
 //! The thread that runs the protocol for one mount: it commits, polls, and writes checkpoints and the mirror.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -12,22 +13,19 @@ use fuse::store::{Errno, Ino, Store, StoreError, Timestamp};
 use parking_lot::Mutex;
 use s3::checkout::random;
 use s3::objects::Fault;
-use s3::replica::Replica;
+use s3::replica::{Replica, ReplicaError};
 use s3::session::{Contact, Session, SessionError};
 use s3::tree::{Body, Name, NodeId, ROOT, Tree};
 use tokio::sync::Notify;
 
 use crate::adopt::AdoptedChanges;
 use crate::cache::Cache;
-use crate::failure::LastFailure;
 use crate::invalidation::StaleEntries;
 use crate::link::{Link, Log};
 use crate::mirroring::Mirror;
+use crate::retry::{Retry, Work};
 use crate::tables;
 use crate::{GIVE_UP_EVERY, Inner, session_error};
-
-/// The longest pause after failures in a row.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// The longest path of a call, with the zero at its end.
 const PATH_MAX: usize = 4096;
@@ -92,10 +90,9 @@ impl Engine {
             next_commit: now + inner.config.delay,
             next_poll: now + inner.config.poll,
             next_glance: now + inner.config.glance,
-            failures: 0,
-            last_failure: LastFailure::default(),
-            is_broken: false,
-            not_before: now,
+            uploads: Retry::new(Work::Upload, now),
+            polls: Retry::new(Work::Poll, now),
+            is_doubtful: false,
         };
         let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(move || running.run(&inbox))?;
         Ok(Self { inner, jobs, hurry, thread: Mutex::new(Some(thread)) })
@@ -177,12 +174,10 @@ struct EngineState {
     next_commit: Instant,
     next_poll: Instant,
     next_glance: Instant,
-    failures: u32,
-    last_failure: LastFailure,
-    /// The log was not the one that the cache knows.
-    is_broken: bool,
-    /// Nothing is tried unasked before then.
-    not_before: Instant,
+    uploads: Retry,
+    polls: Retry,
+    /// The log may have lost its last commits: a server that was away may be back without them.
+    is_doubtful: bool,
 }
 
 /// A request to the bucket was dropped because the mount ends, or because another job has come.
@@ -196,15 +191,14 @@ fn nowhere(files: &[String]) -> SessionError {
     let reason = format!(
         "the content of {files} is damaged or lost here, and the bucket does not have it; write these files again, or remove them"
     );
-    s3::replica::ReplicaError(reason).into()
+    ReplicaError { kind: ErrorKind::InvalidData, reason }.into()
 }
 
 impl EngineState {
     fn run(&mut self, inbox: &Receiver<Job>) {
         loop {
             let now = Instant::now();
-            let unasked = self.next_commit.min(self.next_poll).min(self.next_glance);
-            let unasked = unasked.max(self.not_before);
+            let unasked = self.commit_due().min(self.poll_due());
             let due = self.mirror_due.map_or(unasked, |due| due.min(unasked));
             let wait = due.saturating_duration_since(now);
             let first = match inbox.recv_timeout(wait) {
@@ -223,12 +217,11 @@ impl EngineState {
                 }
             }
             let now = Instant::now();
-            let may = now >= self.not_before;
-            let is_due = may && now >= self.next_commit;
+            let is_due = now >= self.commit_due();
             if !commits.is_empty() || (is_due && self.inner.has_changes()) {
                 let done = self.commit();
-                self.answer(commits, &done);
-                // After a failure, `not_before` alone puts off the next attempt.
+                self.answer(Work::Upload, commits, &done);
+                // After a failure, `uploads` alone puts off the next attempt.
                 self.next_commit = Instant::now();
                 if done.is_ok() {
                     self.next_commit += self.inner.config.delay;
@@ -237,9 +230,9 @@ impl EngineState {
             } else if is_due {
                 self.next_commit = now + self.inner.config.delay;
             }
-            if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance)) {
+            if !polls.is_empty() || Instant::now() >= self.poll_due() {
                 let done = self.poll(!polls.is_empty());
-                self.answer(polls, &done);
+                self.answer(Work::Poll, polls, &done);
             }
             if self.mirror_due.is_some_and(|due| Instant::now() >= due) {
                 self.show_in_mirror();
@@ -248,6 +241,16 @@ impl EngineState {
                 self.save();
             }
         }
+    }
+
+    /// When the next commit is due that no caller asks for.
+    fn commit_due(&self) -> Instant {
+        self.next_commit.max(self.uploads.not_before())
+    }
+
+    /// When the next poll, or check of the head, is due that no caller asks for.
+    fn poll_due(&self) -> Instant {
+        self.next_poll.min(self.next_glance).max(self.polls.not_before())
     }
 
     fn save(&mut self) {
@@ -267,7 +270,7 @@ impl EngineState {
             mirror.end(&self.cache);
         }
         let (last, is_writer) = (self.checkpoint, self.inner.counters.commits.load(Ordering::Relaxed) > 0);
-        if self.failures > 0 || !is_writer {
+        if self.uploads.is_failing() || self.polls.is_failing() || !is_writer {
             return;
         }
         let link = &self.link;
@@ -286,14 +289,11 @@ impl EngineState {
         }
     }
 
-    fn answer(&mut self, waiting: Vec<Answer>, done: &Result<(), SessionError>) {
-        if matches!(done, Err(SessionError::Broken(_))) {
-            self.is_broken = true;
-        }
+    fn answer(&mut self, work: Work, waiting: Vec<Answer>, done: &Result<(), SessionError>) {
         if let Err(error) = done
             && !self.inner.is_ending.load(Ordering::Acquire)
         {
-            self.has_failed(error);
+            self.has_failed(work, error);
         }
         for answer in waiting {
             let told = done.as_ref().map_err(|error| {
@@ -305,30 +305,30 @@ impl EngineState {
         }
     }
 
-    /// Says the first of several failures of one kind, and puts off the next attempt.
-    fn has_failed(&mut self, error: &SessionError) {
-        if self.last_failure.is_other(error) {
-            match error {
-                SessionError::Broken(broken) => {
-                    tracing::error!("{error}. Uploads are suspended, and local changes are kept. Fix: {}", broken.fix())
-                }
-                _ => tracing::warn!("the bucket: {error}; retrying"),
-            }
+    fn retry(&mut self, work: Work) -> &mut Retry {
+        match work {
+            Work::Upload => &mut self.uploads,
+            Work::Poll => &mut self.polls,
         }
-        self.inner.counters.failures.fetch_add(1, Ordering::Relaxed);
-        self.failures += 1;
-        let pause = Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(10));
-        self.not_before = Instant::now() + pause.min(BACKOFF_MAX);
     }
 
-    fn has_succeeded(&mut self) {
-        self.is_broken = false;
-        if self.failures > 0 {
-            tracing::warn!("the bucket answers again, after {} failures", self.failures);
-            self.failures = 0;
-            self.last_failure = LastFailure::default();
+    /// Says the first of several failures of one kind, and puts off the next attempt of the same work.
+    fn has_failed(&mut self, work: Work, error: &SessionError) {
+        // A full disk here says nothing of the log.
+        self.is_doubtful |= !matches!(error, SessionError::Replica(_));
+        self.inner.counters.failures.fetch_add(1, Ordering::Relaxed);
+        let inner = Arc::clone(&self.inner);
+        match self.retry(work).failed(error, inner.store.path(), Instant::now()) {
+            Some(line) if matches!(error, SessionError::Broken(_)) => tracing::error!("{line}"),
+            Some(line) => tracing::warn!("{line}"),
+            None => {}
         }
-        self.not_before = Instant::now();
+    }
+
+    fn has_succeeded(&mut self, work: Work) {
+        if let Some(line) = self.retry(work).succeeded(Instant::now()) {
+            tracing::warn!("{line}");
+        }
     }
 
     /// Runs `work` with a session. It is dropped when the mount ends, and if `may_hurry` also when a job comes.
@@ -365,14 +365,9 @@ impl EngineState {
         })
     }
 
-    /// Whether the log may have lost its last commits: a server that was away may be back without them.
-    fn is_doubtful(&self) -> bool {
-        self.is_broken || self.failures > 0
-    }
-
     fn commit(&mut self) -> Result<(), SessionError> {
         let changes = self.inner.changes.load(Ordering::Acquire);
-        let (is_doubtful, before) = (self.is_doubtful(), self.cache.head());
+        let (is_doubtful, before) = (self.is_doubtful, self.cache.head());
         let done = self.session(false, async |session| {
             if is_doubtful {
                 // A commit to a bucket that was emptied would succeed.
@@ -382,7 +377,7 @@ impl EngineState {
         });
         self.take_adopted();
         let done = done?;
-        self.has_succeeded();
+        self.is_doubtful = false;
         if self.cache.head() != before {
             // Also a commit whose answer was lost, which is found in the log.
             self.mirror_soon();
@@ -397,14 +392,19 @@ impl EngineState {
         if done.restless == 0 {
             self.inner.synced.fetch_max(changes, Ordering::AcqRel);
         }
-        if done.missing.is_empty() { Ok(()) } else { Err(nowhere(&done.missing)) }
+        if !done.missing.is_empty() {
+            return Err(nowhere(&done.missing));
+        }
+        self.has_succeeded(Work::Upload);
+        Ok(())
     }
 
     /// Adopts others' commits. Where a check of the head is due and no caller waits, it only checks.
     fn poll(&mut self, is_waited_for: bool) -> Result<(), SessionError> {
-        let is_doubtful = self.is_doubtful();
+        let is_doubtful = self.is_doubtful;
         let is_due = is_doubtful || Instant::now() >= self.next_glance;
-        let follows = is_waited_for || !is_due;
+        // Only a poll that follows the log ends failures of polls.
+        let follows = is_waited_for || is_doubtful || !is_due;
         // A check is never cut short: a mount with one commit after another would never finish one.
         let done = self.session(!is_waited_for && !is_due, async |session| {
             match is_due {
@@ -419,7 +419,10 @@ impl EngineState {
         match done {
             Ok(adopted) => {
                 self.inner.counters.adopted.fetch_add(adopted, Ordering::Relaxed);
-                self.has_succeeded();
+                self.is_doubtful = false;
+                if follows {
+                    self.has_succeeded(Work::Poll);
+                }
             }
             // Cut short for a job: it is tried again soon.
             Err(error) if error == dropped() && !is_waited_for => return Ok(()),
@@ -552,4 +555,52 @@ pub(super) fn sync_before_end(inner: &Inner, engine: &Engine) -> Result<(), Stor
         );
         StoreError::storage(error.errno, reason)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+    use s3::config::S3Config;
+
+    use super::*;
+    use crate::testing::{FILE, OWNER, config};
+    use crate::{OpenOptions, S3Store};
+
+    #[test]
+    fn a_poll_that_succeeds_ends_no_pause_of_an_upload_that_the_local_disk_refuses() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("bucket")).unwrap();
+        let soon = Duration::from_millis(10);
+        let config =
+            S3Config { poll: soon, delay: soon, ..config(format!("file://{}", dir.path().display()), "bucket", "a") };
+        let store = S3Store::open(config, &dir.path().join("a.db"), &OWNER, OpenOptions::default()).unwrap();
+        let counted = |name| store.counters()[name];
+        let refuse = |asked: AuthContext<'_>| match asked.action {
+            AuthAction::Insert { table_name: "s3_intent" } => Authorization::Deny,
+            _ => Authorization::Allow,
+        };
+        store.inner.store.db().connection.authorizer(Some(refuse)).unwrap();
+        store.create(&OWNER, fuse::store::ROOT, b"a", &FILE).unwrap();
+        let began = Instant::now();
+        let polled = counted("s3_polls") + 20;
+        while counted("s3_polls") < polled || began.elapsed() < Duration::from_millis(1500) {
+            assert!(began.elapsed() < Duration::from_secs(60), "a failing upload stops the polls");
+            std::thread::sleep(soon);
+        }
+        // After 0.2, 0.4, 0.8, 1.6 s and so on.
+        let most = 5 + began.elapsed().as_secs();
+        assert!((1..=most).contains(&counted("s3_failures")), "{} failures", counted("s3_failures"));
+        assert_eq!(counted("s3_commits"), 0);
+        let allow = |_: AuthContext<'_>| Authorization::Allow;
+        store.inner.store.db().connection.authorizer(Some(allow)).unwrap();
+        store.upload().unwrap();
+        assert_eq!((counted("s3_commits"), store.pending().unwrap()), (1, 0));
+    }
+
+    #[test]
+    fn a_full_local_disk_is_no_space_to_a_caller_that_waits_for_an_upload() {
+        let full = ReplicaError { kind: ErrorKind::StorageFull, reason: "the cache is full".to_owned() };
+        assert_eq!(session_error(&full.into()).errno, Errno::NOSPC);
+        assert_eq!(session_error(&nowhere(&["a".to_owned()])).errno, Errno::IO);
+    }
 }

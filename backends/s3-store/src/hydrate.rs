@@ -186,8 +186,8 @@ mod tests {
     use std::path::Path;
 
     use fuse::interrupt::on_behalf_of;
-    use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
-    use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
+    use fuse::store::{ROOT, Store};
+    use s3::config::{S3Config, Secret};
     use s3::credentials::{AccessKey, Credentials};
     use servers::{Embedded, Proxy, ServerAccess};
 
@@ -195,36 +195,22 @@ mod tests {
 
     use super::super::OpenOptions;
     use super::*;
-
-    fn caller() -> Caller {
-        Caller { uid: 1, gid: 1, now: Timestamp(0) }
-    }
+    use crate::testing::{FILE, OWNER, config};
 
     fn open(access: &ServerAccess, endpoint: String, cache: &Path, writer: &str) -> S3Store {
-        let config = S3Config {
-            endpoint,
-            region: access.region.clone(),
-            bucket: servers::BUCKET.to_owned(),
-            prefix: String::new(),
-            agent: "alice".to_owned(),
-            writer: writer.to_owned(),
-            path_style: true,
-            credentials: Credentials::Key(AccessKey {
-                id: access.access_key.clone(),
-                secret: Secret(access.secret_key.clone()),
-                token: None,
-                source: "the test".to_owned(),
-            }),
-            sync: SyncMode::Local,
-            poll: Duration::from_secs(3600),
-            glance: Duration::from_secs(3600),
-            delay: Duration::from_secs(3600),
-            timeout: Duration::from_secs(60),
-            mirror: MirrorMode::Off,
-            seal: None,
+        let key = AccessKey {
+            id: access.access_key.clone(),
+            secret: Secret(access.secret_key.clone()),
+            token: None,
+            source: "the test".to_owned(),
         };
-        let caller = caller();
-        S3Store::open(config, cache, &caller, OpenOptions::default()).unwrap()
+        let config = S3Config {
+            region: access.region.clone(),
+            credentials: Credentials::Key(key),
+            timeout: Duration::from_secs(60),
+            ..config(endpoint, servers::BUCKET, writer)
+        };
+        S3Store::open(config, cache, &OWNER, OpenOptions::default()).unwrap()
     }
 
     #[test]
@@ -239,11 +225,9 @@ mod tests {
             (server, access)
         });
         let content = vec![b'x'; 3_000_000];
-        let caller = caller();
         let here = open(&access, access.endpoint.clone(), &dir.path().join("a.db"), "a");
-        let file = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: b"" };
-        let ino = here.create(&caller, ROOT, b"long", &file).unwrap().ino;
-        here.write(&caller, ino, 0, &content).unwrap();
+        let ino = here.create(&OWNER, ROOT, b"long", &FILE).unwrap().ino;
+        here.write(&OWNER, ino, 0, &content).unwrap();
         here.engine.commit().unwrap();
         // Each answer takes longer than the reader has before the next signal.
         let upstream = access.endpoint.strip_prefix("http://").unwrap().parse().unwrap();

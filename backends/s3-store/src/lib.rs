@@ -11,7 +11,6 @@ mod cache;
 mod changes;
 mod downloads;
 mod engine;
-mod failure;
 mod hydrate;
 mod index_link;
 mod invalidation;
@@ -25,10 +24,14 @@ mod options;
 mod power_loss;
 mod prefetch;
 mod recovery;
+mod retry;
 mod tables;
+#[cfg(test)]
+mod testing;
 mod unread;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -122,6 +125,7 @@ impl Inner {
 fn session_error(error: &SessionError) -> StoreError {
     let errno = match error {
         SessionError::Fault(Fault::Refused(_)) => Errno::ACCESS,
+        SessionError::Replica(error) if error.kind == ErrorKind::StorageFull => Errno::NOSPC,
         _ => Errno::IO,
     };
     StoreError::storage(errno, error)

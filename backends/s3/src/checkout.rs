@@ -45,7 +45,7 @@ impl Checkout {
     /// The newest tree of the log in `objects`; `name` is the writer's name in commits.
     pub async fn open<O: Objects>(objects: &O, name: &str) -> Result<Self, SessionError> {
         let mut id = [0; 8];
-        getrandom::fill(&mut id).map_err(|error| ReplicaError(error.to_string()))?;
+        getrandom::fill(&mut id).map_err(|error| ReplicaError::other(error.to_string()))?;
         let mut checkout = Self {
             head: Head::default(),
             base: Tree::default(),

@@ -5,6 +5,7 @@
 //! under a conflict name.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 
 use bytes::Bytes;
 
@@ -22,8 +23,20 @@ pub type MissingChunks = Vec<Chunk>;
 
 /// An error of the working copy's own storage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReplicaError(pub String);
+#[error("{reason}")]
+pub struct ReplicaError {
+    /// Whether it is a full disk, or what else.
+    pub kind: ErrorKind,
+    /// What failed, for the user.
+    pub reason: String,
+}
+
+impl ReplicaError {
+    /// An error of a kind that needs no distinction.
+    pub fn other(reason: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Other, reason: reason.into() }
+    }
+}
 
 /// The result of a call to the working copy's storage.
 pub type Result<T, E = ReplicaError> = std::result::Result<T, E>;

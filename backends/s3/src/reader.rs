@@ -171,7 +171,7 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let (key, range) = match chunk.place {
         // No length that a log states is believed, even if a caller has not checked the log.
         _ if length > CHUNK => {
-            return Err(ReplicaError(format!("a chunk of {length} bytes")).into());
+            return Err(ReplicaError::other(format!("a chunk of {length} bytes")).into());
         }
         Place::Hole => return Ok(vec![0; chunk.length as usize].into()),
         Place::Blob { salt } => (Key::Blob(chunk.hash, salt), None),
@@ -181,7 +181,7 @@ pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
         }
         Place::Local => {
             let reason = "a chunk that only another cache has".to_owned();
-            return Err(ReplicaError(reason).into());
+            return Err(ReplicaError::other(reason).into());
         }
     };
     let bytes = expected(objects, key, range, chunk.hash).await?;

@@ -42,7 +42,7 @@ impl LocalChanges {
             if theirs.nodes.contains_key(&id) || names.any(|(entry, _)| theirs.names.contains_key(entry)) {
                 let file = describe(base, &self.changes, id);
                 let reason = "cannot be read in this cache, and another host has changed it, too";
-                return Err(ReplicaError(format!("{file} {reason}: mount with --rebuild-cache")));
+                return Err(ReplicaError::other(format!("{file} {reason}: mount with --rebuild-cache")));
             }
             leave_out(&mut self.changes, base, id);
         }

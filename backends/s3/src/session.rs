@@ -411,7 +411,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             }
             validate(self.replica.base(), &changes).map_err(|error| {
                 let start = format!("the local changes do not follow commit {}", head.number);
-                ReplicaError(format!("{start}: {error}"))
+                ReplicaError::other(format!("{start}: {error}"))
             })?;
             // The nonce is noted with a state of the working copy. A commit that has later states must not be taken for
             // it: after a power cut, or in a copy of the machine, they are not here.

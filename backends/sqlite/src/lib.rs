@@ -306,6 +306,11 @@ impl SqliteStore {
         self.ownership.read_only.as_deref()
     }
 
+    /// The database.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The connection, locked. No method of the store may be called that locks it, too.
     pub fn db(&self) -> MutexGuard<'_, Db> {
         transaction::locked(&self.db)

@@ -155,7 +155,7 @@ impl History {
                 self.counts.restless += committed.restless;
             }
             Err(SessionError::Fault(_)) => {}
-            Err(SessionError::Replica(ReplicaError(reason))) if reason == KILLED => {}
+            Err(SessionError::Replica(ReplicaError { reason, .. })) if reason == KILLED => {}
             Err(error) => return Err(format!("host {at}, {action:?}: {error}")),
         }
         Ok(())

@@ -207,7 +207,7 @@ impl Copy {
         &mut self,
         call: impl FnOnce(&mut Self, &mut Disk) -> Result<T, ReplicaError>,
     ) -> Result<T, ReplicaError> {
-        let killed = || Err(ReplicaError(KILLED.to_owned()));
+        let killed = || Err(ReplicaError::other(KILLED));
         let dies = match &mut self.fails {
             Some((0, after)) => Some(*after),
             Some((calls, _)) => {
@@ -526,7 +526,7 @@ impl Host {
         let Task { action, tokens, .. } = self.task.take()?;
         self.contact = contact;
         match &outcome {
-            Err(SessionError::Replica(ReplicaError(reason))) if reason == KILLED => self.kill(),
+            Err(SessionError::Replica(ReplicaError { reason, .. })) if reason == KILLED => self.kill(),
             Ok(Some(committed)) if committed.is_complete() => {
                 let disk = lock(&self.disk);
                 let left = tokens.into_iter().filter(|token| !disk.files.destroyed.contains(token));
