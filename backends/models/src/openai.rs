@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use network::{BodyError, RedirectError, is_loopback, limits, read_body, read_start, refuse_plain_key};
+use network::{
+    BodyError, RedirectError, TransportError, is_loopback, limits, next_chunk, read_body, read_start, refuse_plain_key,
+    send,
+};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
@@ -125,7 +128,7 @@ impl OpenAi {
             // A proxy would see file content, and cannot reach this machine's loopback servers.
             client = client.no_proxy();
         }
-        let client = client.build().map_err(|error| unreachable(error.without_url().to_string()))?;
+        let client = network::build(client).map_err(|error| unreachable(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("model")
@@ -142,7 +145,7 @@ impl OpenAi {
     pub fn check(&self) -> Result<(), ModelError> {
         let url = format!("{}/models", self.config.base_url);
         let asked = async {
-            let response = self.authorised(self.client.get(&url)).send().await;
+            let response = send(self.authorised(self.client.get(&url))).await;
             let response = response.map_err(|error| self.unsent(&error))?;
             let status = response.status();
             if status == StatusCode::NOT_FOUND {
@@ -205,18 +208,13 @@ impl OpenAi {
         }
     }
 
-    /// Converts a transport error, without the URL that it contains.
-    fn unsent(&self, error: &reqwest::Error) -> ModelError {
+    fn unsent(&self, error: &TransportError) -> ModelError {
         let url = self.config.base_url.clone();
-        if error.is_timeout() && !error.is_connect() {
+        if error.is_late && !error.is_connect {
             let after = self.config.timeout;
             return ModelError::TimedOut { url, after };
         }
-        let source = std::error::Error::source(error);
-        let causes = std::iter::successors(source, |cause| cause.source());
-        let why = causes.last().map(ToString::to_string);
-        let why = why.unwrap_or_else(|| "could not send the request".to_owned());
-        ModelError::Unreachable { url, why: self.scrub(&why) }
+        ModelError::Unreachable { url, why: self.scrub(&error.to_string()) }
     }
 
     /// Reads an error response.
@@ -310,13 +308,11 @@ impl OpenAi {
         let malformed = |why: &str| failed(self.malformed(why), None);
         let started = Instant::now();
         let url = format!("{}/chat/completions", self.config.base_url);
-        let sent = self
+        let request = self
             .authorised(self.client.post(url))
             .header(CONTENT_TYPE, "application/json")
-            .body(self.body(request, dialect))
-            .send()
-            .await;
-        let mut response = sent.map_err(|error| passing(self.unsent(&error)))?;
+            .body(self.body(request, dialect));
+        let mut response = send(request).await.map_err(|error| passing(self.unsent(&error)))?;
         let status = response.status();
         if let Some(redirected) = RedirectError::of(&response) {
             return Err(failed(self.redirected(redirected), None));
@@ -343,7 +339,7 @@ impl OpenAi {
             first_byte = Some(started.elapsed());
             let limit = limits::MODEL_ANSWER.within(self.config.timeout);
             let body = read_body(response, limit).await.map_err(|error| match error {
-                BodyError::Broken(error) => passing(broke_off(error.without_url().to_string(), 0)),
+                BodyError::Broken(error) => passing(broke_off(error.to_string(), 0)),
                 error => malformed(&error.to_string()),
             })?;
             let text = std::str::from_utf8(&body).map_err(|_| malformed("it is not UTF-8"))?;
@@ -352,7 +348,7 @@ impl OpenAi {
             answer.event(&event).map_err(|why| malformed(&why))?;
         } else {
             while !answer.is_done {
-                match response.chunk().await {
+                match next_chunk(&mut response).await {
                     Ok(Some(chunk)) => {
                         answer.push(&chunk).map_err(|why| malformed(&why))?;
                         if !answer.text.is_empty() {
@@ -366,8 +362,7 @@ impl OpenAi {
                         return Err(passing(broke_off(why, answer.text.len())));
                     }
                     Err(error) => {
-                        let error = error.without_url().to_string();
-                        return Err(passing(broke_off(error, answer.text.len())));
+                        return Err(passing(broke_off(error.to_string(), answer.text.len())));
                     }
                 }
             }

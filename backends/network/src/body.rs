@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use reqwest::Response;
 
 use crate::limits::{BodyLimit, SLOWEST};
+use crate::transport::{TransportError, next_chunk};
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +30,7 @@ pub enum BodyError {
     },
     /// The connection broke.
     #[error(transparent)]
-    Broken(reqwest::Error),
+    Broken(#[from] TransportError),
 }
 
 impl BodyError {
@@ -38,7 +39,7 @@ impl BodyError {
         match self {
             Self::TooLong(_) => false,
             Self::TooSlow { .. } => true,
-            Self::Broken(error) => error.is_timeout(),
+            Self::Broken(error) => error.is_late,
         }
     }
 }
@@ -70,9 +71,9 @@ async fn read(mut response: Response, limit: BodyLimit, body: &mut BytesMut) -> 
     loop {
         let received = body.len() as u64;
         let deadline = began + limit.patience + Duration::from_secs(received / SLOWEST);
-        let chunk = tokio::time::timeout_at(deadline.into(), response.chunk()).await;
+        let chunk = tokio::time::timeout_at(deadline.into(), next_chunk(&mut response)).await;
         let too_slow = |_| BodyError::TooSlow { limit, received, seconds: began.elapsed().as_secs() };
-        let chunk = chunk.map_err(too_slow)?.map_err(BodyError::Broken)?;
+        let chunk = chunk.map_err(too_slow)??;
         let Some(chunk) = chunk else {
             return Ok(());
         };

@@ -29,8 +29,8 @@ fn serve(answer: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
 }
 
 async fn get(url: &str) -> reqwest::Response {
-    let client = client().no_proxy().build().unwrap();
-    client.get(url).send().await.unwrap()
+    let client = build(client().no_proxy()).unwrap();
+    send(client.get(url)).await.unwrap()
 }
 
 /// A limit of a mebibyte.
@@ -143,5 +143,33 @@ fn a_key_for_another_host_over_plain_http_is_refused() {
             assert!(checked(url, Some(permission)).is_err(), "{permission:?}");
         }
         assert_eq!(checked(url, Some("1")), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn an_error_names_every_cause_and_no_part_of_the_address() {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let client = build(client().no_proxy()).unwrap();
+    let url = |host: &str| format!("http://alice:secret@{host}/secret?X-Amz-Signature=secret");
+    let refused = send(client.get(url(&free.to_string()))).await.unwrap_err();
+    assert!(refused.is_connect && !refused.is_late && refused.to_string().ends_with("(os error 111)"), "{refused}");
+    let cut = serve(|mut stream| {
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+    });
+    let cut = cut.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let cut = send(client.get(url(&cut))).await.unwrap();
+    let cut = read_body(cut, LIMIT).await.unwrap_err();
+    assert!(cut.to_string().contains("end of file before message length reached"), "{cut}");
+    let slow = serve(|stream| {
+        std::thread::sleep(Duration::from_secs(60));
+        drop(stream);
+    });
+    let slow = slow.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let slow = client.get(url(&slow)).timeout(Duration::from_millis(200));
+    let slow = send(slow).await.unwrap_err();
+    assert!(slow.is_late && slow.to_string().contains("timed out"), "{slow}");
+    let nonsense = send(client.get(url("a b"))).await.unwrap_err();
+    for error in [refused.to_string(), cut.to_string(), slow.to_string(), nonsense.to_string()] {
+        assert!(!error.contains("secret") && !error.contains("alice") && !error.contains('\n'), "{error}");
     }
 }

@@ -13,11 +13,11 @@ use inputs::files::{self, DEFINITION};
 use jiff::Timestamp;
 use network::limits::{self, BodyLimit};
 use network::{RedirectError, is_loopback, read_body, read_start};
-use reqwest::{Request, RequestBuilder};
+use reqwest::RequestBuilder;
 use url::{Url, form_urlencoded};
 
 use crate::secret::{ConfigError, Secret};
-use crate::wire::{Resolver, element, one_line};
+use crate::wire::{Resolver, element};
 
 /// An access key of an S3 server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -341,7 +341,7 @@ impl KeyService {
             Self::Container { .. } | Self::Instance { .. } => http.no_proxy(),
         };
         let http = if endpoint.scheme() == "http" { http.tls_certs_only([]) } else { http };
-        let http = http.build().map_err(|error| one_line(&error))?;
+        let http = network::build(http).map_err(|error| error.to_string())?;
         match self {
             Self::WebIdentity { role, session, token, .. } => {
                 let token = read_token(token)?;
@@ -355,7 +355,7 @@ impl KeyService {
                 let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
                 let request = http.post(endpoint.clone()).body(form);
                 let request = request.header("content-type", "application/x-www-form-urlencoded");
-                let answer = ask(&http, "the role", request).await?;
+                let answer = ask("the role", request).await?;
                 let answer = str::from_utf8(&answer).map_err(|_| "its answer is not text")?;
                 let field = |name: &str| element(answer, name).map(str::to_owned);
                 self.key_of([
@@ -376,23 +376,23 @@ impl KeyService {
                     Some(token) => request.header("authorization", token),
                     None => request,
                 };
-                self.key_of_json(&ask(&http, "the key", request).await?)
+                self.key_of_json(&ask("the key", request).await?)
             }
             Self::Instance { .. } => {
                 let base = endpoint.as_str().trim_end_matches('/');
                 let seconds = ("x-aws-ec2-metadata-token-ttl-seconds", "300");
                 let request = http.put(format!("{base}/latest/api/token")).header(seconds.0, seconds.1);
-                let token = ask(&http, "a token", request.header("content-length", "0")).await?;
+                let token = ask("a token", request.header("content-length", "0")).await?;
                 let token = str::from_utf8(&token).unwrap_or_default().trim().to_owned();
                 let get = |path: &str| http.get(format!("{base}{path}")).header("x-aws-ec2-metadata-token", &token);
                 let path = "/latest/meta-data/iam/security-credentials/";
-                let role = ask(&http, "the role", get(path)).await?;
+                let role = ask("the role", get(path)).await?;
                 let role = str::from_utf8(&role).unwrap_or_default().trim();
                 let is_name = |c: char| c.is_ascii_alphanumeric() || "+=,.@_-".contains(c);
                 if role.is_empty() || !role.chars().all(is_name) {
                     return Err("the instance has no role".to_owned());
                 }
-                self.key_of_json(&ask(&http, "the key", get(&format!("{path}{role}"))).await?)
+                self.key_of_json(&ask("the key", get(&format!("{path}{role}"))).await?)
             }
         }
     }
@@ -451,18 +451,15 @@ fn read_token(file: &Path) -> Result<String, String> {
 }
 
 /// Sends a request, again if the service is busy. `what` is asked for, in messages. Fails with the reason.
-async fn ask(http: &reqwest::Client, what: &str, request: RequestBuilder) -> Result<Bytes, String> {
-    let request = request.build().map_err(|error| one_line(&error.without_url()))?;
+async fn ask(what: &str, request: RequestBuilder) -> Result<Bytes, String> {
     let limit: BodyLimit = limits::KEY.within(FETCH_LIMIT);
     let mut waits = WAITS.into_iter();
     loop {
-        let sent: Option<Request> = request.try_clone();
-        let sent = sent.ok_or("the request cannot be repeated")?;
-        let answered = http.execute(sent).await;
-        let response = answered.map_err(|error| format!("it does not answer: {}", one_line(&error.without_url())))?;
+        let sent = request.try_clone().ok_or("the request cannot be repeated")?;
+        let response = network::send(sent).await.map_err(|error| format!("it does not answer: {error}"))?;
         let status = response.status();
         if status.is_success() {
-            return read_body(response, limit).await.map_err(|error| one_line(&error));
+            return read_body(response, limit).await.map_err(|error| error.to_string());
         }
         let is_busy = status.as_u16() == 429 || status.is_server_error();
         if let Some(wait) = waits.next().filter(|_| is_busy) {

@@ -10,9 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::request::Builder;
 use http::{HeaderMap, Method, Request, header};
+use inputs::with_causes;
 use jiff::Timestamp;
 use network::limits::{self, BodyLimit, SLOWEST};
-use network::{BodyError, RedirectError, read_body, read_start};
+use network::{BodyError, RedirectError, TransportError, execute, read_body, read_start};
 use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{S3Action, UrlStyle};
 use url::Url;
@@ -23,7 +24,7 @@ use crate::objects::Fault;
 use crate::signature::sign;
 use crate::stored::{ListedObject, Object, Precondition, Requests, S3OpenError};
 use crate::tree::Hash;
-use crate::wire::{Resolver, element, one_line};
+use crate::wire::{Resolver, element};
 
 /// The waits before a request is sent again. The engine tries again later, and for longer.
 const WAITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
@@ -180,8 +181,8 @@ impl Server {
         } else {
             http
         };
-        let http = http.build().map_err(|error| {
-            let reason = format!("cannot start an HTTP client: {}", one_line(&error));
+        let http = network::build(http).map_err(|error| {
+            let reason = format!("cannot start an HTTP client: {error}");
             S3OpenError::new(reason, "check the proxy and TLS settings")
         })?;
         if let Credentials::Key(key) = &config.credentials
@@ -244,7 +245,7 @@ impl Server {
 
     /// Signs a request and sends it once. The body of a successful answer has at most `limit`.
     async fn attempt(&self, request: &Request<Bytes>, limit: BodyLimit) -> Result<Answer, RequestError> {
-        let mut signed = reqwest::Request::try_from(request.clone())?;
+        let mut signed = reqwest::Request::try_from(request.clone()).map_err(TransportError::from)?;
         let digest = request.extensions().get::<Hash>().copied();
         let digest = digest.unwrap_or_else(|| Hash::of(request.body()));
         let key = self.credentials.key().await?;
@@ -258,7 +259,7 @@ impl Server {
         };
         self.requests.count(kind, 1);
         self.requests.count("s3_bytes_sent", request.body().len());
-        let execute = self.http.execute(signed);
+        let execute = execute(&self.http, signed);
         let sending = request.body().len() as u64 * 1000 / SLOWEST;
         let time = self.timeout + Duration::from_millis(sending);
         let response = tokio::time::timeout(time, execute).await??;
@@ -463,7 +464,7 @@ pub(crate) struct RequestError {
 
 impl RequestError {
     fn of(error: impl std::error::Error) -> Self {
-        Self { reason: one_line(&error), is_late: false, is_too_long: false, is_untrusted: false }
+        Self { reason: with_causes(&error), is_late: false, is_too_long: false, is_untrusted: false }
     }
 }
 
@@ -474,11 +475,10 @@ impl From<KeyError> for RequestError {
     }
 }
 
-impl From<reqwest::Error> for RequestError {
-    fn from(error: reqwest::Error) -> Self {
+impl From<TransportError> for RequestError {
+    fn from(error: TransportError) -> Self {
         // The faults that name a request name its address, too.
-        let error = error.without_url();
-        Self { is_late: error.is_timeout(), is_untrusted: is_untrusted(&error), ..Self::of(error) }
+        Self { is_late: error.is_late, is_untrusted: error.is_untrusted, ..Self::of(error) }
     }
 }
 
@@ -506,17 +506,4 @@ fn nanoseconds(time: Option<&str>) -> i64 {
     let time = time.and_then(|time| time.parse::<Timestamp>().ok());
     let time = time.and_then(|time| time.as_nanosecond().try_into().ok());
     time.unwrap_or(i64::MAX)
-}
-
-/// Whether a certificate that the client does not trust is a cause of an error.
-fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
-    if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-        return true;
-    }
-    // The source of an I/O error is that of the error in it.
-    let inner = error.downcast_ref::<std::io::Error>();
-    match inner.and_then(std::io::Error::get_ref) {
-        Some(inner) => is_untrusted(inner),
-        None => error.source().is_some_and(is_untrusted),
-    }
 }

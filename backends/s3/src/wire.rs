@@ -1,4 +1,4 @@
-//! Parts of every HTTP client here: how it resolves names, and how it reads errors and answers.
+//! Parts of every HTTP client here: how it resolves names, and how it reads answers.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,20 +8,6 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 pub(crate) fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = xml.split_once(&format!("<{name}>"))?;
     Some(rest.split_once(&format!("</{name}>"))?.0)
-}
-
-/// An error and its causes, in a line.
-pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Resolves names as the system does, but everything below `.localhost` to this machine (RFC 6761, section 6.3), which

@@ -7,6 +7,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use inputs::with_causes;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle, actions};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -127,8 +128,8 @@ async fn send(access: &ServerAccess, bucket: &str, action: &Action) -> Result<(S
         Action::Delete => (Method::DELETE, ""),
     };
     let exchange = async {
-        let stream = TcpStream::connect(&authority).await.map_err(|error| no_answer(error.to_string()))?;
-        exchange(stream, &authority, method, &path, body).await.map_err(|error| no_answer(error.to_string()))
+        let stream = TcpStream::connect(&authority).await.map_err(|error| no_answer(with_causes(&error)))?;
+        exchange(stream, &authority, method, &path, body).await.map_err(|error| no_answer(with_causes(&*error)))
     };
     timeout(PATIENCE, exchange).await.map_err(|_| no_answer(format!("nothing within {} s", PATIENCE.as_secs())))?
 }

@@ -10,6 +10,7 @@ mod location;
 mod named;
 pub mod names;
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -45,6 +46,20 @@ impl InputError {
     pub fn at(file: &Path, line: usize, message: impl ToString) -> Self {
         Self { line: Some(line), ..Self::whole(file, message) }
     }
+}
+
+/// An error with all its causes, in one line. A cause whose words the line has already is left out.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The value of an environment variable; `None` if it is not set, or empty.
@@ -206,6 +221,26 @@ mod tests {
     #[expect(dead_code, reason = "only its errors are looked at")]
     struct Inner {
         count: u32,
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_each_of_its_causes_once() {
+        #[derive(Debug)]
+        struct Layer(&'static str, Option<Box<Layer>>);
+        impl std::fmt::Display for Layer {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Layer {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(self.1.as_deref()?)
+            }
+        }
+        let inner = Layer("refused\n(os error 111)", None);
+        let middle = Layer("cannot connect", Some(Box::new(inner)));
+        let outer = Layer("sending: cannot connect", Some(Box::new(middle)));
+        assert_eq!(with_causes(&outer), "sending: cannot connect: refused (os error 111)");
     }
 
     fn toml(text: &str) -> String {

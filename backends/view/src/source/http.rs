@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fuse::store::{Errno, Result, StoreError};
 use http::header;
-use network::{BodyError, RedirectError, limits, read_body, refuse_plain_key};
+use network::{BodyError, RedirectError, limits, read_body, refuse_plain_key, send};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
@@ -122,7 +122,7 @@ pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Res
         refuse_plain_key(&base, TOKEN)?;
     }
     // A definition reaches only its source: use no proxy of the environment.
-    let client = network::client().no_proxy().build().map_err(|error| format!("an HTTP client: {error}"))?;
+    let client = network::build(network::client().no_proxy()).map_err(|error| format!("an HTTP client: {error}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -249,7 +249,7 @@ impl Interface {
         }
         let limit = limits::VIEW_PAGE.within(deadline.saturating_duration_since(Instant::now()));
         let answer = self.runtime.block_on(async {
-            let answer = request.send().await.map_err(BodyError::Broken)?;
+            let answer = send(request).await?;
             let (status, headers) = (answer.status(), answer.headers().clone());
             let redirected = RedirectError::of(&answer);
             let body = if status.is_success() { read_body(answer, limit).await? } else { Default::default() };
@@ -257,7 +257,6 @@ impl Interface {
         });
         let (status, headers, redirected, body) = answer.map_err(|error| match error {
             BodyError::TooLong(limit) => too_long(url, limit.kind, &format!("{} MiB", limit.bytes >> 20)),
-            BodyError::Broken(error) => failed(url, error.without_url()),
             error => failed(url, error),
         })?;
         let header = |name| headers.get(name)?.to_str().ok();

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::BytesMut;
 use futures::StreamExt;
+use inputs::with_causes;
 use tokio_postgres::error::{DbError, SqlState};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -97,17 +98,14 @@ impl Failure {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Late => "no answer in time".to_owned(),
-            Self::Unreachable(error) => format!("error connecting to server: {error}"),
+            Self::Unreachable(error) => format!("error connecting to server: {}", with_causes(error)),
             Self::Forbidden(reason) => reason.clone(),
             Self::Refused(error) => match error.as_db_error() {
                 Some(error) => {
                     let message = error.message();
                     message.split(": \"").next().unwrap_or(message).to_owned()
                 }
-                None => {
-                    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-                    format!("{error}{}", cause.unwrap_or_default())
-                }
+                None => with_causes(error),
             },
         }
     }
