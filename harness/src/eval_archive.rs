@@ -1,11 +1,13 @@
 //! Unpacks the logs of inspect_ai (`.eval`): zip archives with a header and one file a sample.
 //! The result is the document that `inspect log convert --to json` writes.
 
+use std::cell::RefCell;
 use std::fs::File;
-use std::io::{BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
-use inputs::files::{RECORD_VALUES, has_more_values};
+use inputs::files::{PACKED_PARTS, RECORD_VALUES, ZIP_DIRECTORY, has_more_values, too_many_parts};
 use ruzstd::decoding::StreamingDecoder;
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -25,7 +27,7 @@ const HEADER_BYTES: u64 = 64 << 20;
 /// # Errors
 /// If the archive is damaged or no log of inspect_ai, or if it is too long.
 pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
-    let mut archive = ZipArchive::new(BufReader::new(archive)).context("reading the zip archive")?;
+    let mut archive = open(archive)?;
     let names: Vec<String> = archive.file_names().map(str::to_owned).collect();
     let mut samples: Vec<&String> =
         names.iter().filter(|name| name.starts_with("samples/") && name.ends_with(".json")).collect();
@@ -67,8 +69,94 @@ pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
     Ok(document)
 }
 
+/// Opens an archive. What the archive states of its directory is checked before the library believes it.
+fn open(archive: File) -> anyhow::Result<ZipArchive<Watched<BufReader<File>>>> {
+    let opening = Rc::new(RefCell::new(Opening { left: ZIP_DIRECTORY, ..Opening::default() }));
+    let watched = Watched { source: BufReader::new(archive), opening: Rc::clone(&opening) };
+    let opened = ZipArchive::new(watched);
+    let mut opening = opening.borrow_mut();
+    // The library takes some errors for another place of the directory.
+    if let Some(refusal) = opening.refusal.take() {
+        bail!(refusal);
+    }
+    opening.is_over = true;
+    opened.context("reading the zip archive")
+}
+
+/// What is read while an archive is opened.
+#[derive(Default)]
+struct Opening {
+    /// Bytes that may still be read.
+    left: u64,
+    /// The last bytes that were read, without a gap.
+    last: Vec<u8>,
+    /// Why no more is read.
+    refusal: Option<String>,
+    is_over: bool,
+}
+
+/// The beginning and the length of the record in which a large archive states the number of its files, and where that is.
+const LARGE: [u8; 4] = *b"PK\x06\x06";
+const LARGE_LENGTH: usize = 56;
+const LARGE_FILES: usize = 32;
+
+impl Opening {
+    /// Checks bytes that were read. After a refusal, all others are refused, too.
+    fn check(&mut self, read: &[u8]) -> io::Result<()> {
+        self.refusal = self.refusal.take().or_else(|| self.defect(read));
+        match &self.refusal {
+            None => Ok(()),
+            Some(refusal) => Err(io::Error::new(io::ErrorKind::FileTooLarge, refusal.clone())),
+        }
+    }
+
+    /// The limit that these bytes exceed.
+    fn defect(&mut self, read: &[u8]) -> Option<String> {
+        let Some(left) = self.left.checked_sub(read.len() as u64) else {
+            return Some(format!("takes more than {ZIP_DIRECTORY} bytes to open, the limit for a zip archive"));
+        };
+        self.left = left;
+        self.last.extend_from_slice(read);
+        let states_too_many = self.last.windows(LARGE_LENGTH).any(|record| {
+            let files = record[LARGE_FILES..].first_chunk().map_or(0, |files| u64::from_le_bytes(*files));
+            record.starts_with(&LARGE) && files > PACKED_PARTS as u64
+        });
+        self.last.drain(..self.last.len().saturating_sub(LARGE_LENGTH - 1));
+        states_too_many.then(|| too_many_parts("files").to_string())
+    }
+}
+
+/// An archive's bytes, of which few may be read until it is open.
+struct Watched<R> {
+    source: R,
+    opening: Rc<RefCell<Opening>>,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        let mut opening = self.opening.borrow_mut();
+        if !opening.is_over {
+            opening.check(&buffer[..read])?;
+        }
+        Ok(read)
+    }
+}
+
+impl<R: Seek> Seek for Watched<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.opening.borrow_mut().last.clear();
+        self.source.seek(to)
+    }
+
+    // The default seeks, and a buffered reader then drops its buffer.
+    fn stream_position(&mut self) -> io::Result<u64> {
+        self.source.stream_position()
+    }
+}
+
 /// A file of the archive, of at most `most` bytes.
-fn member(archive: &mut ZipArchive<BufReader<File>>, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {
+fn member(archive: &mut ZipArchive<Watched<BufReader<File>>>, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("{name} in the zip archive");
     let at = archive.index_for_name(name).ok_or_else(|| anyhow!("is missing")).with_context(reading)?;
     // Newer versions pack with zstd.
@@ -93,8 +181,6 @@ fn member(archive: &mut ZipArchive<BufReader<File>>, name: &str, most: u64) -> a
 
 #[cfg(test)]
 mod tests {
-    use std::io::Seek;
-
     use importers::detect;
     use zip::ZipWriter;
     use zip::write::SimpleFileOptions;
@@ -140,6 +226,56 @@ mod tests {
         members.extend(names.iter().map(|name| (name.as_str(), blanks.as_str())));
         let refused = unpacked(archive(&members), 20_000).unwrap_err().to_string();
         assert!(refused.contains("longer than"), "{refused}");
+    }
+
+    /// The end of an archive that states this many files in its directory, which it says begins at `start`.
+    fn large_end(at: u64, start: u64, files: u64) -> Vec<u8> {
+        let mut record = LARGE.to_vec();
+        record.extend(44_u64.to_le_bytes());
+        record.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for number in [files, files, at - start, start] {
+            record.extend(number.to_le_bytes());
+        }
+        assert_eq!((record.len(), record[LARGE_FILES..][..8].to_vec()), (LARGE_LENGTH, files.to_le_bytes().to_vec()));
+        record.extend(b"PK\x06\x07\0\0\0\0");
+        record.extend(at.to_le_bytes());
+        record.extend([1, 0, 0, 0]);
+        record.extend(b"PK\x05\x06\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0");
+        record
+    }
+
+    #[test]
+    fn an_archive_that_states_too_many_files_is_refused_before_they_are_read() {
+        let limit = format!("has more than {PACKED_PARTS} files");
+        let length = 1 << 30;
+        // No directory: it would be read from the hole.
+        for (files, is_refused) in [(PACKED_PARTS as u64, false), (PACKED_PARTS as u64 + 1, true), (20_000_000, true)] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&MAGIC).unwrap();
+            file.seek(SeekFrom::Start(length)).unwrap();
+            file.write_all(&large_end(length, 4, files)).unwrap();
+            file.rewind().unwrap();
+            let refused = format!("{:#}", unpacked(file, 1 << 20).unwrap_err());
+            assert_eq!(refused.contains(&limit), is_refused, "{files}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_takes_too_long_to_read_is_refused() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&MAGIC).unwrap();
+        let mut entry = b"PK\x01\x02".to_vec();
+        entry.resize(46, 0);
+        entry[28] = 200;
+        entry.resize(46 + 200, b'x');
+        let entries = ZIP_DIRECTORY / entry.len() as u64 + 1;
+        assert!(entries <= PACKED_PARTS as u64);
+        let directory = entry.repeat(usize::try_from(entries).unwrap());
+        file.write_all(&directory).unwrap();
+        file.write_all(&large_end(4 + directory.len() as u64, 4, entries)).unwrap();
+        file.rewind().unwrap();
+        let refused = format!("{:#}", unpacked(file, 1 << 20).unwrap_err());
+        assert!(refused.contains("bytes to open"), "{refused}");
     }
 
     #[test]

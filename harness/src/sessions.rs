@@ -8,9 +8,9 @@ use std::sync::Arc;
 use crate::eval_archive;
 use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 use importers::{IMPORTERS, Importer, claude_code, detect};
-use inputs::files::{self, RECORDING};
+use inputs::files::{self, PACKED_PARTS, RECORDING, too_many_parts};
 use inputs::sha256_of;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
@@ -84,7 +84,7 @@ impl Recording {
         let start: Vec<u8> = file.fill_buf().with_context(reading)?.iter().take(4).copied().collect();
         let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
         let copy = match start[..] {
-            [0x1f, 0x8b, ..] => Some(unpacked(MultiGzDecoder::new(file), most, &name)?),
+            [0x1f, 0x8b, ..] => Some(unpacked(GzipMembers::new(file), most, &name)?),
             [0x28, 0xb5, 0x2f, 0xfd] => Some(unpacked(ZstdFrames::new(file), most, &name)?),
             // What PowerShell redirects to a file is UTF-16.
             [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
@@ -200,6 +200,8 @@ impl<R: Read> Read for ReadablePart<R> {
                 Ok(read)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted || self.bytes == 0 => Err(error),
+            // A limit, and no damage.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(error),
             Err(_) => {
                 self.is_damaged = true;
                 Ok(0)
@@ -257,9 +259,48 @@ impl<R: Read> Read for Utf16<R> {
     }
 }
 
+/// Reads the members of a file that is packed with gzip, one after the other.
+struct GzipMembers<R> {
+    /// `None` after the last one.
+    member: Option<GzDecoder<R>>,
+    members: usize,
+}
+
+impl<R: BufRead> GzipMembers<R> {
+    fn new(source: R) -> Self {
+        Self { member: Some(GzDecoder::new(source)), members: 1 }
+    }
+}
+
+impl<R: BufRead> Read for GzipMembers<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(ended) = self.member.take() else {
+                break;
+            };
+            let mut source = ended.into_inner();
+            if source.fill_buf()?.is_empty() {
+                break;
+            }
+            if self.members >= PACKED_PARTS {
+                return Err(too_many_parts("members"));
+            }
+            self.members += 1;
+            self.member = Some(GzDecoder::new(source));
+        }
+        Ok(0)
+    }
+}
+
 /// Reads the frames of a file that is packed with zstd, one after the other.
 struct ZstdFrames<R> {
     source: R,
+    /// Frames so far, also those without content.
+    frames: usize,
     decoder: FrameDecoder,
     /// Whether the decoder is in a frame.
     is_open: bool,
@@ -272,7 +313,7 @@ const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 impl<R> ZstdFrames<R> {
     fn new(source: R) -> Self {
-        Self { source, decoder: FrameDecoder::new(), is_open: false, damage: None }
+        Self { source, frames: 0, decoder: FrameDecoder::new(), is_open: false, damage: None }
     }
 }
 
@@ -304,6 +345,10 @@ impl<R: BufRead> Read for ZstdFrames<R> {
             if self.source.fill_buf()?.is_empty() {
                 return Ok(0);
             }
+            if self.frames >= PACKED_PARTS {
+                return Err(too_many_parts("frames"));
+            }
+            self.frames += 1;
             match self.decoder.init(&mut self.source) {
                 Ok(()) => self.is_open = true,
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
@@ -536,6 +581,22 @@ mod tests {
             assert_eq!(readable(&with_text).unwrap(), text);
             let refused = format!("{:#}", readable(&packed[..5]).unwrap_err());
             assert!(refused.starts_with("unpacking ") && refused.contains("a.zst"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_too_many_parts_is_refused_by_the_limit() {
+        let skippable = b"\x50\x2a\x4d\x18\0\0\0\0".to_vec();
+        for (part, called) in [(gz(""), "members"), (zst(""), "frames"), (skippable, "frames")] {
+            // Content before them is no reason to keep a part of the file.
+            let start = if called == "members" { gz("{}\n") } else { zst("{}\n") };
+            let within = [&start[..], &part.repeat(PACKED_PARTS - 1)].concat();
+            assert_eq!(readable(&within).unwrap(), "{}\n");
+            let refused = format!("{:#}", readable(&[&within[..], &part].concat()).unwrap_err());
+            assert!(
+                refused.ends_with(&format!("has more than {PACKED_PARTS} {called}, the limit for a packed file")),
+                "{refused}"
+            );
         }
     }
 

@@ -72,6 +72,12 @@ pub const RUN_RECORDS: FileLimit = FileLimit::new("the records of a run director
 /// A blob of a trace.
 pub const BLOB: FileLimit = FileLimit::new("a blob", GIB, u64::MAX);
 
+/// The most parts of a packed file: files in a zip archive, members of gzip, frames of zstd. One without content takes a few
+/// bytes, and as long as any other to open.
+pub const PACKED_PARTS: usize = 100_000;
+/// The most bytes that are read to open a zip archive: its directory of [`PACKED_PARTS`] files with long names.
+pub const ZIP_DIRECTORY: u64 = 16 * MIB;
+
 /// The most records of one file in a run directory.
 pub const MOST_RECORDS: usize = 2 << 20;
 
@@ -221,6 +227,12 @@ pub fn has_more_values(json: &[u8], most: usize) -> bool {
         }
     }
     values > most
+}
+
+/// The error of a packed file with more than [`PACKED_PARTS`] parts, which are called `parts`.
+pub fn too_many_parts(parts: &str) -> io::Error {
+    let message = format!("has more than {PACKED_PARTS} {parts}, the limit for a packed file");
+    io::Error::new(ErrorKind::FileTooLarge, message)
 }
 
 fn refused(message: impl Into<String>) -> io::Error {
