@@ -16,6 +16,7 @@ mod python_tokens;
 mod sed;
 mod shown;
 mod steps;
+mod variables;
 mod words;
 
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
@@ -647,6 +648,8 @@ mod tests {
             "(",
             "open('a', 'w').write(s)\n",
             "s = s.replace('x', s)\n",
+            "${a:-",
+            "${",
         ];
         for part in parts {
             let long = part.repeat((1 << 19) / part.len());
@@ -659,6 +662,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_variable_that_doubles_its_text_is_uncertain() {
+        for (platform, doubles) in [(Platform::Posix, "A=$A$A;"), (Platform::PowerShell, "$a=\"$a$a\";")] {
+            let start = if platform == Platform::Posix { "A=a;" } else { "$a=\"a\";" };
+            let read = |times: usize| work(platform, &format!("{start}{}cat $A", doubles.repeat(times)), "x", true);
+            assert!(read(60).uncertain.is_some());
+        }
+        let certain = work(Platform::Posix, "A=a;A=$A$A;cat $A", "x", true);
+        assert_eq!(steps(&certain), "read /w/aa");
     }
 
     proptest! {

@@ -1,11 +1,10 @@
 //! PowerShell's commands on files.
 
-use std::collections::HashMap;
-
 use super::control_flow::{Ends, Execution, Pipeline, executions};
 use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
+use super::variables::Variables;
 use super::words::Joint;
 
 /// The longest command that is parsed, in bytes.
@@ -47,9 +46,6 @@ pub(super) struct SimpleCommand {
     pub(super) is_replaced: bool,
 }
 
-/// Variables whose text is certain, by their names in lower case.
-type Variables = HashMap<String, String>;
-
 #[derive(Default)]
 pub(super) struct Word {
     pub(super) text: String,
@@ -75,9 +71,8 @@ impl Word {
                 }),
                 '$' => {
                     let name = name_of(&quoted[at + 1..]);
-                    let text =
-                        variables.get(&name.to_lowercase()).filter(|_| !quoted[at + 1 + name.len()..].starts_with(':'));
-                    match text {
+                    let is_drive = quoted[at + 1 + name.len()..].starts_with(':');
+                    match variables.text(&name.to_lowercase()).filter(|_| !is_drive) {
                         Some(text) => {
                             self.text.push_str(text);
                             name.chars().for_each(|_| {
@@ -346,7 +341,8 @@ fn replaced<'a>(text: &'a str, variables: &Variables) -> Option<(Vec<Word>, &'a 
 fn split(line: &str) -> CertainResult<Vec<SimpleCommand>> {
     let mut words = Words::new(line)?;
     let mut rest = line;
-    let mut variables = Variables::new();
+    // By their names in lower case.
+    let mut variables = Variables::default();
     while let Some(next) = rest.chars().next() {
         let begins = words.begins_command();
         if begins && next == '$' {
@@ -354,7 +350,7 @@ fn split(line: &str) -> CertainResult<Vec<SimpleCommand>> {
             if !name.is_empty()
                 && let Some((text, after)) = assigned(&rest[1 + name.len()..], &variables)
             {
-                variables.insert(name.to_lowercase(), text);
+                variables.set(name.to_lowercase(), text);
                 rest = after;
                 continue;
             }
@@ -432,7 +428,7 @@ fn split(line: &str) -> CertainResult<Vec<SimpleCommand>> {
                 let started = words.word();
                 let name = name_of(after);
                 let behind = &after[name.len()..];
-                match variables.get(&name.to_lowercase()).filter(|_| !behind.starts_with(['.', '[', ':'])) {
+                match variables.text(&name.to_lowercase()).filter(|_| !behind.starts_with(['.', '[', ':'])) {
                     Some(text) => {
                         started.is_quoted = true;
                         started.text.push_str(text);

@@ -4,7 +4,7 @@
 //! certain. No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
 //! tree-sitter-bash parse the whole language; only simple commands are needed here.
 
-use std::collections::HashMap;
+use super::variables::Variables;
 
 /// How certain a word is before the shell expands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,7 +165,7 @@ struct Splitter<'a> {
     current: SimpleCommand,
     documents: Vec<Document>,
     /// The variables that the line itself has set to a certain text.
-    variables: HashMap<String, String>,
+    variables: Variables,
     /// Those of them that are set only if the commands before in the list succeed: after the list, they are not certain.
     conditional: Vec<String>,
     /// Whether the list consists of assignments so far, which do not fail.
@@ -182,7 +182,7 @@ impl<'a> Splitter<'a> {
             all: Vec::new(),
             current: SimpleCommand { joint: Joint::Sequence, words: Vec::new(), redirections: Vec::new() },
             documents: Vec::new(),
-            variables: HashMap::new(),
+            variables: Variables::default(),
             conditional: Vec::new(),
             only_assigns: true,
             is_substitution,
@@ -359,10 +359,10 @@ impl<'a> Splitter<'a> {
             let is_certain =
                 word.expansion == Expansion::Plain && !is_pipe && simple.joint != Joint::Or && !value.starts_with('~');
             if is_certain {
-                self.variables.insert(name.to_owned(), value.to_owned())
+                self.variables.set(name.to_owned(), value.to_owned());
             } else {
-                self.variables.remove(name)
-            };
+                self.variables.remove(name);
+            }
         }
     }
 
@@ -370,15 +370,17 @@ impl<'a> Splitter<'a> {
     fn variable(&mut self, word: &mut Word, is_quoted: bool) {
         let after = self.rest.peek().map_or(self.line.len(), |(at, _)| *at);
         let rest = &self.line[after..];
-        let (named, end) = match rest.strip_prefix('{') {
-            Some(inner) => inner.split_once('}').map_or(("", 0), |(name, _)| (name, name.len() + 2)),
-            None => {
-                let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
-                let name = &rest[..end.unwrap_or(rest.len())];
-                (name, name.len())
-            }
+        let braced = rest.strip_prefix('{');
+        let inner = braced.unwrap_or(rest);
+        let end = inner.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        let name = &inner[..end.unwrap_or(inner.len())];
+        let (named, end) = match braced {
+            None => (name, name.len()),
+            Some(inner) if inner[name.len()..].starts_with('}') => (name, name.len() + 2),
+            // Such as `${name:-other}`.
+            Some(_) => ("", 0),
         };
-        let value = self.variables.get(named).filter(|value| {
+        let value = self.variables.text(named).filter(|value| {
             // Without quotes, the shell splits the text and matches it with file names.
             is_quoted || !value.is_empty() && !value.contains([' ', '\t', '\n', '*', '?', '['])
         });
