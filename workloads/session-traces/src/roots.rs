@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use shell::path::{is_absolute, is_windows};
 
 /// Bytes of the longest path that Linux takes (`PATH_MAX`).
-const LONGEST: usize = 4096;
+pub(super) const LONGEST: usize = 4096;
 
 /// The directory of the workspace that contains the other roots.
 const OTHERS: &str = ".roots";

@@ -11,7 +11,7 @@ use super::alignment::{Alignment, LineChange};
 use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::placement::{Places, applied, best_places, has_tabs, places, places_elsewhere};
-use super::roots::Roots;
+use super::roots::{LONGEST, Roots};
 use super::sketch::{Sketch, has_lines, line_count, lines_of, newlines, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::{Hunk, ImportedSession, RecordedCall, RecordedEvent, RecordedResult, SeenContent};
@@ -1835,6 +1835,8 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
 
 /// Removes the files below which others are: the less certain of two that exclude each other.
 fn remove_directories(surveys: &mut BTreeMap<String, Survey>) {
+    // No file has a longer path, and to look up every directory above one takes minutes.
+    surveys.retain(|path, _| path.len() <= LONGEST);
     let is_there = |survey: &Survey| !matches!(survey.first, First::Absent);
     let mut wrong = HashSet::new();
     for (path, survey) in surveys.iter() {
@@ -1927,5 +1929,17 @@ mod tests {
             panic!("{sizes:?}");
         };
         assert_eq!((bytes, lines), (PARTLY_SEEN_MAX, PARTLY_SEEN_MAX));
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_for_a_file_is_no_file_at_the_start() {
+        let mut surveys = BTreeMap::new();
+        for path in ["a/b".to_owned(), "a/".repeat(LONGEST / 2), "a/".repeat(LONGEST / 2 + 1)] {
+            state_once(&mut surveys, path, &First::Partial(None), true);
+        }
+        remove_directories(&mut surveys);
+        let mut lengths: Vec<usize> = surveys.keys().map(String::len).collect();
+        lengths.sort_unstable();
+        assert_eq!(lengths, [3, LONGEST]);
     }
 }
