@@ -102,7 +102,7 @@ fn known_names<'a>(policy: &Policy, plans: impl Iterator<Item = &'a Plan>) -> an
         scenarios: scenarios.map(|scenario| scenario.name).collect(),
         arms,
         probes: probe_names(),
-        groups: features().map(|feature| feature.group.to_owned()).collect(),
+        features: features().map(|feature| feature.full_name()).collect(),
     };
     names.scenarios.insert(CRON_KILL.to_owned());
     plans.for_each(|plan| names.add(plan));

@@ -160,9 +160,8 @@ impl Test for ReadingTest {
             let message = "is the arm of the claim: a figure beside itself confirms and refutes nothing";
             return Some((vec![Field("baseline")], message.to_owned()));
         }
-        let is_tie = matches!(self.measure, Measure::Results { .. }) && self.baseline.is_some();
-        let message = "all arms replay one script, so that the tokens of `results` are equal by construction";
-        is_tie.then(|| (vec![Field("baseline")], message.to_owned()))
+        let why = self.measure.equal_by_construction().filter(|_| self.baseline.is_some())?;
+        Some((vec![Field("baseline")], why.to_owned()))
     }
 
     /// The command that fills the gap of no run at all.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use crate::measure::{Evidence, LEAST_SHARE, MODEL_ARMS, Measure, Scale, matches, planned_arm, range_words};
+use crate::measure::{Evidence, MODEL_ARMS, Measure, Scale, has_feature, matches, planned_arm};
 use figures::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -322,8 +322,8 @@ pub struct Names {
     pub arms: BTreeSet<String>,
     /// Probes by aspect.
     pub probes: BTreeMap<String, BTreeSet<String>>,
-    /// Groups of conformance features.
-    pub groups: BTreeSet<String>,
+    /// Features of file systems, as a plan names them, such as `links: hard link`.
+    pub features: BTreeSet<String>,
 }
 
 impl Names {
@@ -341,9 +341,26 @@ impl Names {
         let scenarios = plan.scenarios.iter();
         self.scenarios.extend(scenarios.map(|scenario| scenario.name.clone()));
         self.arms.extend(plan.arms.iter().map(|arm| arm.name.clone()));
-        let groups = plan.features.iter();
-        let groups = groups.filter_map(|feature| feature.split_once(':'));
-        self.groups.extend(groups.map(|(group, _)| group.to_owned()));
+        self.features.extend(plan.features.iter().cloned());
+    }
+
+    /// The groups of features.
+    fn groups(&self) -> BTreeSet<String> {
+        let groups = self.features.iter().filter_map(|feature| feature.split_once(':'));
+        groups.map(|(group, _)| group.to_owned()).collect()
+    }
+
+    /// The number of probes or features that a measure counts; `None` for other measures, and if none is known.
+    fn counted(&self, measure: &Measure) -> Option<usize> {
+        let counted = match measure {
+            Measure::Probes { aspect, .. } => self.probes.get(aspect.name())?.len(),
+            Measure::Conformance { groups } => {
+                let is_of = |feature: &&String| groups.iter().any(|group| has_feature(group, feature));
+                self.features.iter().filter(|feature| groups.is_empty() || is_of(feature)).count()
+            }
+            _ => return None,
+        };
+        (counted > 0).then_some(counted)
     }
 }
 
@@ -386,14 +403,21 @@ impl Policy {
                 }
             }
         }
-        if !of_contexts {
-            for (path, measure) in policy.measures() {
-                if matches!(measure, Measure::Context(context) if context.policy.is_none()) {
-                    let own = [PathStep::Field("measure"), PathStep::Any];
-                    let path: Vec<PathStep<'_>> = path.into_iter().chain(own).collect();
-                    let message = "needs the field `policy`: the candidates are arms, and no arm is a context policy";
-                    return wrong(&path, message.to_owned());
-                }
+        for (path, measure) in policy.measures() {
+            // A place is an arm, whatever the candidates are.
+            let is_of_arm = !of_contexts || matches!(path[..], [PathStep::Field("places"), ..]);
+            if is_of_arm && matches!(measure, Measure::Context(context) if context.policy.is_none()) {
+                let own = [PathStep::Field("measure"), PathStep::Any];
+                let message = "needs the field `policy`: it is asked of arms, and no arm is a context policy";
+                return wrong(&[path, own.to_vec()].concat(), message.to_owned());
+            }
+        }
+        for (path, row) in policy.of_candidates().filter(|_| of_contexts) {
+            if !row.compares_contexts() {
+                let path = [path, vec![PathStep::Field("measure")]].concat();
+                let message = "is measured of arms, and the candidates are context policies, so that no candidate can keep the row: \
+                               ask it of their places, in [[places.row]]";
+                return wrong(&path, message.to_owned());
             }
         }
         for (at, row) in policy.listed.iter().enumerate() {
@@ -472,24 +496,29 @@ impl Policy {
         named.chain([self.baseline.as_str()]).collect()
     }
 
+    /// The rows that are asked of a candidate, each with its place.
+    fn of_candidates(&self) -> impl Iterator<Item = (Vec<PathStep<'static>>, &Criterion)> {
+        self.rows().into_iter().flat_map(|(role, rows)| {
+            let rows = rows.iter().enumerate();
+            rows.map(move |(at, row)| (item(role, at), row))
+        })
+    }
+
+    /// The rows with a bound, each with its place.
+    fn criteria(&self) -> impl Iterator<Item = (Vec<PathStep<'static>>, &Criterion)> {
+        let places = self.place_rows().iter().enumerate();
+        let places = places.map(|(at, row)| ([vec![PathStep::Field("places")], item("row", at)].concat(), row));
+        self.of_candidates().chain(places)
+    }
+
     /// The measures of all rows, each with the place of its row.
     fn measures(&self) -> impl Iterator<Item = (Vec<PathStep<'static>>, &Measure)> {
-        let rows = self.rows().into_iter();
-        let rows = rows.flat_map(|(role, rows)| {
-            let rows = rows.iter().enumerate();
-            rows.map(move |(at, row)| (item(role, at), &row.measure))
-        });
+        let rows = self.criteria().map(|(path, row)| (path, &row.measure));
         let sources = self.sources.iter().enumerate();
         let sources = sources.map(|(at, row)| (item("source", at), &row.measure));
         let listed = self.listed.iter().enumerate();
         let listed = listed.map(|(at, row)| (item("listed", at), &row.measure));
-        let places = self.place_rows().iter().enumerate();
-        let places = places.map(|(at, row)| {
-            let mut path = item("row", at);
-            path.insert(0, PathStep::Field("places"));
-            (path, &row.measure)
-        });
-        rows.chain(sources).chain(listed).chain(places)
+        rows.chain(sources).chain(listed)
     }
 
     /// The other sessions in which benefits are asked for, each with its place.
@@ -598,16 +627,11 @@ impl Policy {
                 return Err(unknown(file, text, &path, (WORKLOAD, name), &names.workloads));
             }
         }
-        for (role, rows) in self.rows() {
-            for (at, row) in rows.iter().enumerate() {
-                if let Measure::Probes { aspect, names: named } = &row.measure
-                    && let Some(known) = names.probes.get(aspect.name()).filter(|_| named.is_empty())
-                    && row.at_most.is_some_and(|most| most >= known.len() as f64)
-                {
-                    let path = [item(role, at), vec![PathStep::Field("at_most")]].concat();
-                    let message = format!("every candidate keeps this bound: there are {} probes", known.len());
-                    return Err(toml_error(file, text, &path, &message));
-                }
+        for (path, row) in self.criteria() {
+            let counted = names.counted(&row.measure);
+            if let Some((field, message)) = counted.and_then(|counted| undecided(row, Some(counted))) {
+                let path = [path, vec![PathStep::Field(field)]].concat();
+                return Err(toml_error(file, text, &path, &message));
             }
         }
         for (path, measure) in self.measures() {
@@ -631,10 +655,15 @@ impl Policy {
                     return wrong("metric", ("metric", metric), &names.metrics);
                 }
             }
+            if let Measure::Conformance { groups } = measure {
+                let is_unknown = |group: &&String| !names.features.iter().any(|feature| has_feature(group, feature));
+                if let Some(group) = groups.iter().find(is_unknown) {
+                    return wrong("groups", ("group", group), &names.groups());
+                }
+            }
             let none = BTreeSet::new();
             let (field, kind, named, known) = match measure {
                 Measure::Faults { scenarios, .. } => ("scenarios", "scenario", scenarios, &names.scenarios),
-                Measure::Conformance { groups } => ("groups", "group", groups, &names.groups),
                 Measure::Probes { aspect, names: named } => {
                     let known = names.probes.get(aspect.name());
                     ("names", "probe", named, known.unwrap_or(&none))
@@ -745,6 +774,9 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         );
         return Some((field("measure"), message));
     }
+    if let Some(why) = row.measure.equal_by_construction() {
+        return Some((field("measure"), format!("{why}: no candidate can win or lose this {role}")));
+    }
     // All passes of a run bar a verdict. The few passes of a row say whether the answers of one script are right.
     let is_script = matches!(row.measure, Measure::Passes { .. });
     if let Some((_, message)) = row.measure.unbounded().filter(|_| !is_script) {
@@ -765,7 +797,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     if let Some((name, message)) = wrong {
         return Some((field(name), message.to_owned()));
     }
-    if let Some((name, message)) = one_sided(row).or_else(|| wrong_side(row)) {
+    if let Some((name, message)) = wrong_side(row).or_else(|| undecided(row, None)) {
         return Some((field(name), message));
     }
     if role == "benefit"
@@ -782,6 +814,14 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     if counts_unseen && row.at_most != Some(0.0) {
         let message = "goes with `at_most = 0`: `within` bounds the share at which one event may happen";
         return Some((field("at_most"), message.to_owned()));
+    }
+    if let Measure::Context(context) = &row.measure
+        && row.scale() != Scale::Own
+        && context.policy.is_some()
+        && context.policy == context.against
+    {
+        let message = "compares a context policy with itself, so that no candidate can win or lose";
+        return Some((vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field("against")], message.to_owned()));
     }
     let is_itself = row.baseline.as_deref() == Some(ITSELF) && row.scale() != Scale::Own;
     if is_itself && !row.measure.compares_methods() {
@@ -872,67 +912,15 @@ fn wrong_side(row: &Criterion) -> Option<(&'static str, String)> {
     }
 }
 
-/// The largest ratio that may be tolerated or asked for. Nothing that is a thousand times as slow is a replacement, and nothing
-/// is a thousand times as fast.
-const MOST_RATIO: f64 = 1000.0;
-
-/// The same as a saving, in percent.
-const MOST_SAVED: f64 = 99.9;
-
-/// The longest time that a row may name, in milliseconds: a day.
-const MOST_MS: f64 = 86_400e3;
-
-/// The shortest one: a nanosecond, the step of the clock.
-const LEAST_MS: f64 = 1e-6;
-
 /// Why no candidate can keep a bound, or none can break it: the field, and the problem in words.
-fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
-    let scale = row.scale();
-    let (low, high) = row.measure.range(scale);
-    let is_bounded = matches!(row.measure, Measure::Durability { .. }) && scale == Scale::Own;
-    let (field, problem) = match (row.at_most, row.at_least) {
-        (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
-        (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => ("at_most", "no candidate can keep"),
-        (Some(bound), _) if bound < LEAST_MS && scale == Scale::Own && row.measure.is_spent() => {
-            ("at_most", "every call and every answer takes some, so that no candidate can keep")
-        }
-        // A number of kills bounds a share, and never shows that it is 0.
-        (Some(bound), _) if bound < LEAST_SHARE && is_bounded => ("at_most", "no candidate can keep"),
-        (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),
-        (Some(bound), _) if bound > MOST_RATIO && scale == Scale::Ratio => {
-            return Some(("at_most", format!("must be at most {MOST_RATIO}: a larger ratio bars no candidate")));
-        }
-        (Some(bound), _) if bound < 1.0 / MOST_RATIO && scale == Scale::Ratio => {
-            let least = 1.0 / MOST_RATIO;
-            return Some(("at_most", format!("must be at least {least}: no candidate can keep a smaller ratio")));
-        }
-        (_, Some(bound)) if bound > MOST_RATIO && scale == Scale::Ratio => {
-            return Some(("at_least", format!("must be at most {MOST_RATIO}: no candidate can keep a larger ratio")));
-        }
-        (_, Some(bound)) if bound > MOST_SAVED && scale == Scale::Saved => {
-            return Some(("at_least", format!("must be at most {MOST_SAVED}: no candidate can save more")));
-        }
-        (Some(bound), _) if bound > 1.0 && matches!(scale, Scale::SessionShare | Scale::TurnShare) => {
-            return Some((
-                "at_most",
-                "must be at most 1, the whole of it: a larger share bars no candidate".to_owned(),
-            ));
-        }
-        (Some(bound), _) if bound.abs() > MOST_MS && row.unit.starts_with("ms") => {
-            let message = format!("must be from -{MOST_MS} to {MOST_MS}, a day: a larger bound decides nothing");
-            return Some(("at_most", message));
-        }
-        (_, Some(bound)) if bound.abs() > MOST_MS && row.unit.starts_with("ms") => {
-            let message = format!("must be from -{MOST_MS} to {MOST_MS}, a day: no candidate can keep a larger bound");
-            return Some(("at_least", message));
-        }
-        (_, Some(bound)) if bound > high => ("at_least", "no candidate can keep"),
-        (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),
-        _ => return None,
-    };
-    let range = range_words((low, high));
-    let unit = &row.unit;
-    Some((field, format!("{problem} this bound: the figure is {range} ({unit})")))
+fn undecided(row: &Criterion, counted: Option<usize>) -> Option<(&'static str, String)> {
+    let range = row.measure.deciding(row.scale(), counted);
+    let problem = |bound: f64, is_most| range.problem(bound, is_most, &row.unit);
+    match (row.at_most, row.at_least) {
+        (Some(bound), _) => problem(bound, true).map(|message| ("at_most", message)),
+        (_, Some(bound)) => problem(bound, false).map(|message| ("at_least", message)),
+        _ => None,
+    }
 }
 
 /// The names of the built-in policies.

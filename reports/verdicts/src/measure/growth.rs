@@ -47,6 +47,12 @@ impl Sizes {
         let message = "needs at least two different sizes above 0";
         (!is_right).then(|| ("sizes", message.to_owned()))
     }
+
+    /// The largest exponent of figures of which the largest is `most` times the smallest.
+    pub(super) fn steepest(&self, most: f64) -> f64 {
+        let weights = exponent_weights(self.0.iter().map(|(size, _)| *size)).into_iter();
+        weights.filter(|weight| *weight > 0.0).sum::<f64>() * most.ln()
+    }
 }
 
 impl Evidence<'_> {

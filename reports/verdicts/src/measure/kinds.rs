@@ -10,18 +10,14 @@ use super::faults::{FaultFigure, Loss};
 use super::growth::{ScoreGrowth, TimeGrowth};
 use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep, ScheduledCopies};
+use super::limits::{DAY_S, LEAST_SHARE, MOST_COUNT, ONE_TRY, YEAR_S};
 use super::model_files::FileMeasure;
 use super::probes::{Aspect, MACHINE_LOSS, PROPERTIES};
-use super::scores::{Divisor, QuestionShare, ScoreMeasure, is_less_better, unknown_count};
+
+use super::scores::{Divisor, QuestionShare, ScoreMeasure, is_less_better, is_of_question, unknown_count};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
-
-/// The seconds of a day: the longest stated time between two copies.
-const DAY_S: f64 = 86_400.0;
-
-/// The smallest upper bound of a share that tries without an event can show: that of a million.
-pub const LEAST_SHARE: f64 = 3e-6;
 
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -244,7 +240,7 @@ impl Measure {
         self.scales().len() > 1
     }
 
-    fn scales(&self) -> Vec<Scale> {
+    pub(super) fn scales(&self) -> Vec<Scale> {
         let mut all = vec![Scale::Own];
         match self {
             // Their baseline is not an arm, or is part of the figure.
@@ -274,27 +270,6 @@ impl Measure {
         }
     }
 
-    /// The least and the largest figure that a candidate can have.
-    pub fn range(&self, scale: Scale) -> (f64, f64) {
-        let most = match self {
-            Measure::Probes { names, .. } if !names.is_empty() => names.len() as f64,
-            Measure::Property { of } => of.len() as f64,
-            Measure::Score(score) => score.most(),
-            _ if self.kind() == "share" => 1.0,
-            _ => f64::INFINITY,
-        };
-        match scale {
-            Scale::Own if self.kind() == "exponent" => (f64::NEG_INFINITY, f64::INFINITY),
-            Scale::Own => (0.0, most),
-            Scale::Ratio => (0.0, f64::INFINITY),
-            Scale::Saved => (f64::NEG_INFINITY, 100.0),
-            // Only the properties that the other lacks are counted.
-            Scale::More | Scale::Fewer if matches!(self, Measure::Property { .. }) => (0.0, most),
-            Scale::More | Scale::Fewer => (-most, most),
-            Scale::SessionShare | Scale::TurnShare => (f64::NEG_INFINITY, f64::INFINITY),
-        }
-    }
-
     /// Whether a smaller figure is the better one. `None` if that depends on the use, as of a store's own counter.
     pub fn is_less_better(&self) -> Option<bool> {
         match self {
@@ -321,14 +296,6 @@ impl Measure {
         }
     }
 
-    /// Whether every candidate has more than 0 of it: no call takes no time, and no answer no token.
-    pub fn is_spent(&self) -> bool {
-        match self {
-            Measure::Score(score) => score.is_of_cost(),
-            _ => matches!(self, Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Lag { .. }),
-        }
-    }
-
     /// Whether the candidate and its baseline have different figures although they are one arm: of two methods, two
     /// workloads or two context policies.
     pub fn compares_methods(&self) -> bool {
@@ -342,6 +309,12 @@ impl Measure {
             Measure::Context(context) => context.against.is_some() && context.policy != context.against,
             _ => false,
         }
+    }
+
+    /// Why the figure of every arm is the same; `None` if arms can differ.
+    pub fn equal_by_construction(&self) -> Option<&'static str> {
+        let is_equal = matches!(self, Measure::Results { .. });
+        is_equal.then_some("all arms replay one script, so that the tokens of `results` are equal by construction")
     }
 
     /// The workloads that it names, each with cache state and metric where it names them.
@@ -531,6 +504,13 @@ impl Measure {
             {
                 Some(("count", unknown_count(std::slice::from_ref(count))?))
             }
+            Measure::Score(score) if score.is_tokens_per_token() => {
+                Some(("per", "tokens per 1,000 tokens are 1,000, whatever the arm".to_owned()))
+            }
+            Measure::Questions(QuestionShare { count, .. }) if !is_of_question(count) => {
+                let message = format!("{count:?} is not 0 or 1 of a question, so that it has no share of questions");
+                Some(("count", message))
+            }
             Measure::Growth(growth) => growth.sizes.problem(),
             Measure::ScoreGrowth(growth) => growth.sizes.problem(),
             Measure::ModelFiles(files) => files.problem(),
@@ -568,20 +548,22 @@ impl Measure {
                 if steps.is_empty() {
                     return Some(("steps", "needs at least one step".to_owned()));
                 }
-                let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times.is_finite());
+                let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times <= MOST_COUNT);
                 let wrong = steps.iter().any(is_wrong);
-                wrong.then(|| ("steps", "`times` must be above 0".to_owned()))
+                wrong.then(|| ("steps", format!("`times` must be above 0 and at most {MOST_COUNT}")))
             }
-            Measure::Faults { crashes_a_year: Some(rate), .. } if !(*rate > 0.0 && rate.is_finite()) => {
-                Some(("crashes_a_year", "must be above 0".to_owned()))
+            Measure::Faults { crashes_a_year: Some(rate), .. } if !(*rate > 0.0 && *rate <= YEAR_S) => {
+                Some(("crashes_a_year", format!("must be above 0 and at most {YEAR_S}, one a second")))
             }
             Measure::Faults { within: Some(share), .. }
             | Measure::Hosts { within: Some(share), .. }
             | Measure::Score(ScoreMeasure { within: Some(share), .. })
             | Measure::Passes { within: Some(share), .. }
-                if !(*share >= LEAST_SHARE && *share < 1.0) =>
+                if !(*share >= LEAST_SHARE && *share < ONE_TRY) =>
             {
-                let message = format!("must be a share from {LEAST_SHARE}, which a million tries show, to below 1");
+                let message = format!(
+                    "must be a share from {LEAST_SHARE}, which a million tries show, to below {ONE_TRY}, which a single one shows"
+                );
                 Some(("within", message))
             }
             Measure::Faults { figure, crashes_a_year, within: Some(_), .. }

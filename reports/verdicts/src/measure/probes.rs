@@ -285,7 +285,7 @@ fn property_words(name: &str) -> &'static str {
 }
 
 /// Whether a feature is of a group: `links: symbolic` is of `links`, and of itself.
-fn has_feature(group: &str, feature: &str) -> bool {
+pub(crate) fn has_feature(group: &str, feature: &str) -> bool {
     let rest = feature.strip_prefix(group);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', ' ', ',']))
 }

@@ -18,6 +18,9 @@ const LAG: &str = "lag-us";
 /// The count of answers of a task that were right before the last commit.
 const STALE_ANSWERS: &str = "stale-answers";
 
+/// The count of the tokens that a search returned.
+const TOKENS: &str = "tokens";
+
 /// The names of scores that a policy or claim can count.
 pub const SCORES: [&str; 15] = [
     "evidence-in-budget",
@@ -28,7 +31,7 @@ pub const SCORES: [&str; 15] = [
     "other-words",
     "old-first",
     "stale",
-    "tokens",
+    TOKENS,
     "definition-tokens",
     "call-tokens",
     "result-tokens",
@@ -69,6 +72,11 @@ fn all_words(names: &[String]) -> String {
 const OF_QUESTIONS: [&str; 8] =
     ["evidence-in-budget", "found-at-1", "found-at-5", "found-at-10", "own-words", "other-words", "old-first", "stale"];
 
+/// Whether a count is 0 or 1 of each question of a search.
+pub(super) fn is_of_question(count: &str) -> bool {
+    OF_QUESTIONS.contains(&count)
+}
+
 /// The count of a task whose agent works on copies, which are made on a schedule of a simulated clock.
 const COPIES: &str = "copies";
 
@@ -108,11 +116,28 @@ impl ScoreMeasure {
         })
     }
 
-    /// The largest figure that it can have: a question has each count of [`OF_QUESTIONS`] once at most.
+    /// The largest figure that it can have: a question has each count of [`OF_QUESTIONS`] once at most, and its answer a token
+    /// at least.
     pub(super) fn most(&self) -> f64 {
         let mut counts = self.counts.iter();
-        let is_once = |count: &String| OF_QUESTIONS.contains(&count.as_str()) || count == STALE_ANSWERS;
-        if self.per == Divisor::Question && counts.all(is_once) { self.counts.len() as f64 } else { f64::INFINITY }
+        if !counts.all(|count| is_of_question(count) || count == STALE_ANSWERS) {
+            return f64::INFINITY;
+        }
+        let of_question = self.counts.len() as f64;
+        match self.per {
+            Divisor::Question => of_question,
+            Divisor::ThousandTokens => 1000.0 * of_question,
+        }
+    }
+
+    /// Whether it divides the tokens of a search by themselves.
+    pub(super) fn is_tokens_per_token(&self) -> bool {
+        self.per == Divisor::ThousandTokens && matches!(&self.counts[..], [only] if only == TOKENS)
+    }
+
+    /// Whether it is a time.
+    pub(super) fn is_of_delay(&self) -> bool {
+        self.counts.iter().all(|count| is_of_kind(count, ScoreKind::Delay))
     }
 
     /// Whether it counts wrong answers without an interval, so that a few questions without one show little.
@@ -122,8 +147,7 @@ impl ScoreMeasure {
 
     /// Whether it is the share of questions that have one count.
     pub(super) fn is_share(&self) -> bool {
-        let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
-        self.per == Divisor::Question && is_one(&self.counts)
+        self.per == Divisor::Question && matches!(&self.counts[..], [only] if is_of_question(only))
     }
 }
 
@@ -255,11 +279,11 @@ impl Evidence<'_> {
             tried += sums.iter().map(|part| part.of).max().filter(|_| !is_void).unwrap_or(0);
             let of = match score.per {
                 Divisor::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
-                Divisor::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
+                Divisor::ThousandTokens => counts.get(TOKENS).map(|tokens| tokens.sum as f64 / 1000.0),
             };
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
-                let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
+                let tokens = counts.get(TOKENS).and_then(|tokens| tokens.mean());
                 let (figure, how) = match (score.per, tokens.filter(|_| score.is_share())) {
                     (Divisor::Question, Some(tokens)) => {
                         (format!("{sum} of {of} in {} tokens a question", count(tokens.round() as u64)), name.clone())

@@ -1,5 +1,6 @@
 //! Decisions on constructed evidence: every policy reaches its verdicts, and wrong data bars adoption.
 
+mod bounds;
 mod cases;
 mod failed;
 mod golden;
@@ -645,7 +646,7 @@ fn a_malformed_policy_names_file_line_and_field() {
         scenarios: ["cron-kill".to_owned()].into(),
         arms: ["direct".to_owned(), "s3-close".to_owned()].into(),
         probes: [("tool".to_owned(), ["cat".to_owned(), "ls".to_owned()].into())].into(),
-        groups: ["names".to_owned(), "rename".to_owned()].into(),
+        features: ["names: a", "names: b", "rename: over a file"].map(str::to_owned).into(),
     };
     let error = |from: &str, to: &str| {
         let text = POLICY.replacen(from, to, 1);
@@ -820,7 +821,7 @@ fn a_benefit_is_one_fact_in_all_units_and_nothing_saves_everything() {
     let twice = error("[[cost]]", &again);
     assert!(twice.contains("asks what \"Faster\" asks"), "{twice}");
     let all = error("unit = \"ratio\"\nat_most = 0.9", &format!("{saved}100"));
-    assert!(all.contains("must be at most 99.9: no candidate can save more"), "{all}");
+    assert!(all.contains("no candidate can keep this bound") && all.contains("from -99900 to 99.9"), "{all}");
 }
 
 #[test]
