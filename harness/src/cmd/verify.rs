@@ -21,9 +21,10 @@ use crate::reporting::ReportInputs;
 
 /// Check that every published figure and verdict of a run follows from its records.
 ///
-/// First compares the records with each other: each pass with the histogram, the counts and the epoch that contain it, the
-/// order of cells and arms with the seed, the epochs with the plan and its budget, the plan with its command. Then makes the
-/// report again, in a temporary directory, and compares every table, page, chart and histogram log with the published one.
+/// First compares the records with each other: each pass with the histogram, the counts and the epoch that contain it, its
+/// calls and questions with those of other passes of the workload, the order of cells and arms with the seed, the epochs with
+/// the plan and its budget, the promises with the plan, the plan with its command. Then makes the report again, in a
+/// temporary directory, and compares every table, page, chart and histogram log with the published one.
 /// A difference is printed with its file, row and field, the stated and the recomputed value. Nothing is measured, and the
 /// run directory is not changed.
 ///

@@ -2,6 +2,7 @@
 //! with the other records that contain it. The order that the seed fixes is checked by the harness, which made it.
 //! [`published`] compares the files of a published report with those that are computed from its run again.
 
+mod alike;
 mod missing;
 pub mod published;
 
@@ -9,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use hdrhistogram::Histogram;
+use rundir::faults::Status;
 use rundir::{
-    CELLS, Calls, CellEpoch, EPOCHS, Epoch, FAULTS, Outcome, PLAN, POLICY, PROBES, Plan, Run, SAMPLES, Sample,
-    cache_state,
+    CELLS, CRASH_POINTS, Calls, CellEpoch, EPOCHS, Epoch, FAULTS, Outcome, PLAN, POLICY, PROBES, Plan, Run, SAMPLES,
+    Sample, cache_state,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -90,6 +92,9 @@ pub fn check_records(run: &Run) -> Vec<Discrepancy> {
     check_epochs(run, &mut found);
     check_probes(run, &mut found);
     check_policy(run, &mut found);
+    check_arms(run, &mut found);
+    check_promises(run, &mut found);
+    alike::check_alike(run, &mut found);
     missing::check_missing(run, &mut found);
     found
 }
@@ -107,6 +112,15 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
     };
     if !plan.takes_part(&pass.arm, &pass.workload, &pass.state) {
         wrong("arm", &pass.arm, &"the plan has no such arm in this workload and state");
+    }
+    let planned = plan.arm(&pass.arm);
+    if let Some(why) = planned.and_then(|arm| arm.unavailable.as_ref()) {
+        wrong("arm", &pass.arm, &format!("no pass: by the plan, {} cannot be measured here: {why}", pass.arm));
+    }
+    // A description of a third-party backend may leave its daemons out.
+    let has_no_daemon = planned.is_some_and(|arm| arm.backend.daemons == 0 && arm.backend.file.is_none());
+    if has_no_daemon && pass.cpu.daemon_ns > 0 {
+        wrong("cpu.daemon_ns", &pass.cpu.daemon_ns, &format!("0: by the plan, {} has no daemon", pass.arm));
     }
     let skipped = plan
         .skipped
@@ -143,6 +157,13 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
     }
     if times_itself(plan, &pass.arm) {
         return;
+    }
+    // A call that came late may have added its line.
+    let edits = pass.calls.get("edit").map_or(0, |calls| calls.count);
+    if let Some(settled) = &pass.settled
+        && !(edits..=all).contains(&settled.lines)
+    {
+        wrong("settled.lines", &settled.lines, &format!("{edits} to {all}, by the calls that added them"));
     }
     for (kind, calls) in &pass.calls {
         let (least, most) = total_bounds(calls);
@@ -546,6 +567,34 @@ fn check_counts(
     let may_lack = !is_counted && counted.passes == 0;
     if !may_lack && (counted.passes < ok.len() as u64 || counted.passes > most) {
         wrong("counted.passes", &counted.passes, &ok.len());
+    }
+}
+
+/// Identical arms have one backend.
+fn check_arms(run: &Run, found: &mut Vec<Discrepancy>) {
+    for arm in &run.plan.arms {
+        let Some(first) = &arm.same_as else { continue };
+        let backend = run.plan.arm(first).map(|first| first.backend.name.as_str());
+        if backend != Some(&*arm.backend.name) {
+            let why = format!("an arm of {}, as {} is", arm.backend.name, arm.name);
+            found.push(Discrepancy::new(PLAN, format!("arm {}", arm.name), "same_as", first, why));
+        }
+    }
+}
+
+/// Crash points test what the plan promises.
+fn check_promises(run: &Run, found: &mut Vec<Discrepancy>) {
+    let ran = (1..).zip(&run.crash_points).filter(|(_, series)| series.status == Status::Ran);
+    for (line, series) in ran {
+        let promises = run.plan.arm(&series.backend).map(|arm| &arm.backend.promises);
+        let promised = promises.and_then(|promises| promises.get(&series.loss));
+        if promised.map(String::as_str) != series.audit.promised.as_deref() {
+            let words = |promise: Option<&str>| promise.unwrap_or("nothing").to_owned();
+            let row = format!("line {line} ({}, {})", series.backend, series.loss);
+            let (stated, planned) = (words(series.audit.promised.as_deref()), words(promised.map(String::as_str)));
+            let why = format!("{planned}, which the plan promises for this loss");
+            found.push(Discrepancy::new(CRASH_POINTS, row, "audit.promised", stated, why));
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-use rundir::Latencies;
+use rundir::faults::{CrashPoints, MACHINE_LOSS};
+use rundir::{Arm, Latencies, Score, SettledLines};
 
 use super::*;
 use figures::testing;
@@ -57,7 +58,7 @@ fn records_that_fit_together_have_no_difference() {
 #[test]
 fn each_planted_change_of_a_record_is_found_in_its_file_and_field() {
     type Change = fn(&mut Run);
-    let changes: [(Change, &str); 26] = [
+    let changes: [(Change, &str); 36] = [
         (|run| run.samples[40].arm = "memory".to_owned(), "samples.jsonl arm"),
         (|run| run.samples[40].outcome = Outcome::Errno, "samples.jsonl reason"),
         (|run| run.samples[40].outcomes.extend([(Outcome::Errno, 1)]), "samples.jsonl outcome"),
@@ -104,11 +105,64 @@ fn each_planted_change_of_a_record_is_found_in_its_file_and_field() {
         (|run| run.epochs[1].hot_timed_ms += 1, "epochs.jsonl hot_timed_ms"),
         (|run| run.epochs[1].cells += 1, "epochs.jsonl cells"),
         (|run| run.policy = Some("name = 'x'".to_owned()), "plan.toml policy.sha256"),
+        // All passes of an arm make fewer calls than those of others.
+        (
+            |run| {
+                let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
+                passes.flat_map(|pass| pass.calls.values_mut()).for_each(|calls| calls.count = 1);
+            },
+            "samples.jsonl calls",
+        ),
+        (|run| ask(run, &[100, 99]), "samples.jsonl scores.search.tokens.of"),
+        (|run| ask(run, &[100]), "samples.jsonl scores.search.tokens"),
+        (
+            |run| {
+                for at in [40, 41] {
+                    run.samples[at].makespan_ns = 1234;
+                    run.samples[at].cpu.client_ns = 567;
+                }
+            },
+            "samples.jsonl makespan_ns",
+        ),
+        (
+            |run| run.samples[40].settled = Some(SettledLines { lines: 999, on_both: 999, ..SettledLines::default() }),
+            "samples.jsonl settled.lines",
+        ),
+        (|run| run.samples[40].settled = Some(SettledLines::default()), "samples.jsonl settled.lines"),
+        // The passes of a store, as those of a plain directory.
+        (
+            |run| testing::passes(run, "micro/read", "direct").for_each(|pass| pass.cpu.daemon_ns = 5),
+            "samples.jsonl cpu.daemon_ns",
+        ),
+        (|run| arm(run, "sqlite").unavailable = Some("no /dev/fuse".to_owned()), "samples.jsonl arm"),
+        (|run| arm(run, "sqlite").same_as = Some("direct".to_owned()), "plan.toml same_as"),
+        (
+            |run| {
+                let mut series = CrashPoints::not_run("sqlite", MACHINE_LOSS, Status::Ran, "");
+                series.audit.promised = Some("sync".to_owned());
+                run.crash_points.push(series);
+            },
+            "crash-points.jsonl audit.promised",
+        ),
     ];
     for (number, (change, expected)) in changes.into_iter().enumerate() {
         let found = found(change);
         let is_found = found.iter().any(|one| one == expected);
         assert!(is_found, "change {number}: {expected} is not in {found:?}");
+    }
+}
+
+/// An arm of the plan.
+fn arm<'a>(run: &'a mut Run, name: &str) -> &'a mut Arm {
+    run.plan.arms.iter_mut().find(|arm| arm.name == name).unwrap()
+}
+
+/// Lets the first timed passes of an arm have a score of so many questions each.
+fn ask(run: &mut Run, questions: &[u64]) {
+    let passes = testing::passes(run, "micro/read", "sqlite").filter(|pass| !pass.warm_up);
+    for (pass, of) in passes.zip(questions) {
+        let counts = BTreeMap::from([("tokens".to_owned(), Score { sum: 7, of: *of })]);
+        pass.scores.insert("search".to_owned(), counts);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::faults::{
     AgentEvent, AgentEventKind, Audit, AuditVerdict, CrashMethod, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS,
     Recovery, Return, Status,
 };
-use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, Score};
+use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, Score, SettledLines};
 
 fn environment() -> Environment {
     serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
@@ -96,7 +96,7 @@ fn crash_points() -> CrashPoints {
         in_flight: Some(6),
         broken: Some(1),
         died_by_itself: 1,
-        audit: audit(),
+        audit: Audit { present: 36, ..audit() },
         recovery_ms: (20.0, 31.5),
         ..CrashPoints::not_run("sqlite", KILLED_DAEMON, Status::Ran, "it ended early")
     }
@@ -195,6 +195,27 @@ fn an_unknown_or_missing_reason_or_method_is_refused_with_file_line_and_field() 
         ),
         (CRASH_POINTS, (method, "\"method\":\"prayer\","), "crash-points.jsonl:2: method: unknown variant `prayer`"),
         (CRASH_POINTS, (method, ""), "crash-points.jsonl:2: field `method`: missing, although the points ran"),
+        (
+            CRASH_POINTS,
+            ("\"loss\":\"killed-daemon\"", "\"loss\":\"power-loss\""),
+            "crash-points.jsonl:2: field `method`: is not that of the loss",
+        ),
+        (
+            CRASH_POINTS,
+            ("\"loss\":\"killed-daemon\"", "\"loss\":\"machine-loss\""),
+            "crash-points.jsonl:2: field `loss`: a lost machine has no count of requests",
+        ),
+        (
+            CRASH_POINTS,
+            ("\"in_flight\":6,", "\"in_flight\":12,"),
+            "crash-points.jsonl:2: field `in_flight`: above `points`",
+        ),
+        (CRASH_POINTS, ("\"broken\":1,", "\"broken\":12,"), "crash-points.jsonl:2: field `broken`: above `points`"),
+        (
+            CRASH_POINTS,
+            ("\"points\":10,", "\"points\":1000000000,"),
+            "crash-points.jsonl:2: field `points`: above the records of `audit`",
+        ),
         (FAULTS, ("\"order\":1,", ""), "faults.jsonl:2: missing field `order`"),
     ] {
         let refused = refused(file, change);
@@ -203,7 +224,7 @@ fn an_unknown_or_missing_reason_or_method_is_refused_with_file_line_and_field() 
 }
 
 #[test]
-fn a_pass_that_was_skipped_or_has_more_answers_than_questions_is_refused() {
+fn a_pass_that_contradicts_itself_is_refused() {
     let scores = |name: &str, sum: u64| {
         let counts = BTreeMap::from([(name.to_owned(), Score { sum, of: 4 })]);
         BTreeMap::from([("task".to_owned(), counts)])
@@ -215,6 +236,7 @@ fn a_pass_that_was_skipped_or_has_more_answers_than_questions_is_refused() {
         state: "hot".to_owned(),
         ..Sample::default()
     };
+    let settled = |lines| Sample { settled: Some(lines), ..pass.clone() };
     for (pass, expected) in [
         (Sample { scores: scores("stale-answers", 4), ..pass.clone() }, None),
         (Sample { scores: scores("call-tokens", 5), ..pass.clone() }, None),
@@ -226,7 +248,13 @@ fn a_pass_that_was_skipped_or_has_more_answers_than_questions_is_refused() {
             Sample { scores: scores("found-at-1", 5), ..pass.clone() },
             Some("field `scores`: more answers than questions"),
         ),
-        (Sample { outcome: Outcome::Skipped, ..pass }, Some("field `outcome`: skipped, ")),
+        (settled(SettledLines { lines: 4, on_both: 3, lost: 1, ..SettledLines::default() }), None),
+        // A line that is nowhere is a lost one.
+        (
+            settled(SettledLines { lines: 4, on_both: 3, ..SettledLines::default() }),
+            Some("field `settled`: `lines` is not"),
+        ),
+        (Sample { outcome: Outcome::Skipped, ..pass.clone() }, Some("field `outcome`: skipped, ")),
     ] {
         let dir = tempfile::tempdir().unwrap();
         create(dir.path(), &plan()).sample(&pass).unwrap();

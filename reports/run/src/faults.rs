@@ -277,7 +277,7 @@ pub enum Return {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Audit {
-    /// The weakest call after which the backend promises to keep data; `None` if it promises nothing.
+    /// The weakest call after which the backend promises to keep data; absent if it promises nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promised: Option<String>,
     /// The checker's verdict.
@@ -449,7 +449,7 @@ inputs::named! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrashPoints {
-    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
+    /// The version of the format of run directories.
     pub v: u32,
     /// The backend.
     #[serde(deserialize_with = "inputs::names::name")]
@@ -462,7 +462,7 @@ pub struct CrashPoints {
     /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The kind of method; `None` if they did not run.
+    /// How the points were made; absent if they did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<CrashMethod>,
     /// The method in words.
@@ -471,26 +471,25 @@ pub struct CrashPoints {
     pub seed: u64,
     /// Number of points.
     pub points: u64,
-    /// Points at which the daemon held or had queued a request when it was killed.
-    /// The agent's call then failed with `ECONNABORTED`. `None` if this loss does not count them.
+    /// Points at which the daemon held or had queued a request when it was killed. The agent's call then failed with
+    /// `ECONNABORTED`. Null if this loss does not count them.
     pub in_flight: Option<u64>,
-    /// Points with at least one change begun but not acknowledged; `None` if this loss does not count them.
+    /// Points with at least one change begun but not acknowledged; null if this loss does not count them.
     pub unacknowledged: Option<u64>,
-    /// Points with at least one change acknowledged since the previous point; `None` if this loss does not count them.
+    /// Points with at least one change acknowledged since the previous point; null if this loss does not count them.
     pub newly_acknowledged: Option<u64>,
-    /// Points with a request in flight or a change newly acknowledged: only these could show a loss. `None` if this loss
-    /// does not count them.
+    /// Points with a request in flight or a change newly acknowledged: only these could show a loss. Absent if this
+    /// loss does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposed: Option<u64>,
-    /// Points at which a promised record was lost, torn, stale, phantom or unreadable; `None` if this loss does not count
+    /// Points at which a promised record was lost, torn, stale, phantom or unreadable; null if this loss does not count
     /// them. A lost record counts once, not again at later points.
     pub broken: Option<u64>,
     /// Times that the daemon exited before it was to be killed.
     pub died_by_itself: u64,
     /// Points that could not be judged; `points` does not include them.
     pub unjudged: u64,
-    /// Points after which all records together match no state that ever existed; `None` if this loss does not
-    /// check it.
+    /// Points after which all records together match no state that ever existed; null if this loss does not check it.
     pub mixtures: Option<u64>,
     /// The audits of all points, added up: a record checked after each of ten points counts ten times.
     pub audit: Audit,
@@ -522,8 +521,40 @@ impl CrashPoints {
 
     /// What its type leaves open: points that ran have a method.
     pub(crate) fn problem(&self) -> Option<&'static str> {
-        let lacks = self.status == Status::Ran && self.method.is_none();
-        lacks.then_some("field `method`: missing, although the points ran")
+        if self.status != Status::Ran {
+            return None;
+        }
+        if self.method.is_none() {
+            return Some("field `method`: missing, although the points ran");
+        }
+        let is_killed = self.method == Some(CrashMethod::Kill);
+        if is_killed == (self.loss == POWER_LOSS) {
+            return Some("field `method`: is not that of the loss");
+        }
+        // The agent is lost with the machine, and with it what it had asked for.
+        let of_requests = [self.in_flight, self.unacknowledged, self.newly_acknowledged, self.exposed];
+        if self.loss == MACHINE_LOSS && of_requests.iter().any(Option::is_some) {
+            return Some("field `loss`: a lost machine has no count of requests, and a kill has");
+        }
+        let counts = [
+            (self.in_flight, "field `in_flight`: above `points`"),
+            (self.unacknowledged, "field `unacknowledged`: above `points`"),
+            (self.newly_acknowledged, "field `newly_acknowledged`: above `points`"),
+            (self.exposed, "field `exposed`: above `points`"),
+            (self.broken, "field `broken`: above `points`"),
+            (self.mixtures, "field `mixtures`: above `points`"),
+        ];
+        // A point whose records could not be read any more ends the series, and is none of the points.
+        let most = self.points.saturating_add(self.unjudged).saturating_add(1);
+        if let Some((_, problem)) = counts.into_iter().find(|(count, _)| count.is_some_and(|count| count > most)) {
+            return Some(problem);
+        }
+        let changes = self.audit.acknowledged.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        if self.newly_acknowledged.is_some_and(|points| points > changes.saturating_add(1)) {
+            return Some("field `newly_acknowledged`: above the acknowledged changes of `audit`");
+        }
+        let is_known = self.audit.verdict != AuditVerdict::Unknown;
+        (is_known && self.points > self.audit.looks()).then_some("field `points`: above the records of `audit`")
     }
 
     /// Records that were not kept: those that break the promise, and those that could not be read after the recovery. At

@@ -117,6 +117,9 @@ impl Sample {
         if self.outcome == Outcome::Skipped {
             return Some("field `outcome`: skipped, although a cell that is skipped has no pass");
         }
+        if self.settled.is_some_and(|settled| !settled.adds_up()) {
+            return Some("field `settled`: `lines` is not the sum of `on_both`, `only_in_copies`, `on_one` and `lost`");
+        }
         let has_more = |(name, score): (&String, &Score)| {
             let kind = ScoreName::find(name).map(ScoreName::kind);
             matches!(kind, Some(ScoreKind::Found | ScoreKind::Wrong)) && score.sum > score.of
@@ -379,6 +382,12 @@ pub struct SettledLines {
 }
 
 impl SettledLines {
+    /// Whether each line is in one of the four counts.
+    fn adds_up(self) -> bool {
+        let parts = [self.on_both, self.only_in_copies, self.on_one, self.lost];
+        parts.into_iter().try_fold(0_u64, u64::checked_add) == Some(self.lines)
+    }
+
     /// Whether the hosts still had different files in the end, so that the counts can change. A line on one host only says
     /// so, too, whatever `agree` says.
     pub fn is_apart(&self) -> bool {
@@ -504,7 +513,7 @@ pub struct Memory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
+    /// The version of the format of run directories.
     pub v: u32,
     /// The probed aspect: `property`, `tool`, `visible`, or `conformance`. What is not offered or was not tried is `skipped`.
     #[serde(deserialize_with = "inputs::names::name")]
@@ -516,7 +525,7 @@ pub struct Probe {
     pub arm: String,
     /// Whether the probe passed.
     pub outcome: Outcome,
-    /// Why it is `skipped`; `None` for other outcomes.
+    /// Why a probe with the outcome `skipped` was not tried; absent for other outcomes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<SkipReason>,
     /// The probe's finding.
@@ -569,7 +578,7 @@ impl Probe {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
+    /// The version of the format of run directories.
     pub v: u32,
     /// The scenario.
     #[serde(deserialize_with = "inputs::names::name")]

@@ -23,11 +23,11 @@ fn whole() -> Run {
             let order = run.faults.len() as u64;
             run.faults.push(Fault { arm: arm.to_owned(), order, recovered: true, ..kill.clone() });
         }
-        let losses = [KILLED_DAEMON, POWER_LOSS].into_iter();
-        let method = Some(CrashMethod::Kill);
-        run.crash_points.extend(
-            losses.map(|loss| CrashPoints { method, ..CrashPoints::not_run(arm, loss, Status::Ran, "it ended") }),
-        );
+        let losses = [(KILLED_DAEMON, CrashMethod::Kill), (POWER_LOSS, CrashMethod::SimulatedFiles)].into_iter();
+        run.crash_points.extend(losses.map(|(loss, method)| CrashPoints {
+            method: Some(method),
+            ..CrashPoints::not_run(arm, loss, Status::Ran, "it ended")
+        }));
     }
     run.plan.features = vec!["names: a".to_owned(), "links: b".to_owned(), "links: c".to_owned()];
     let probes = run.plan.features.iter().map(|name| Probe::new(CONFORMANCE, name, "direct", Outcome::Ok, ""));
