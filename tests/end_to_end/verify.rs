@@ -66,7 +66,7 @@ fn other_digit(text: &str, after: &str) -> String {
 }
 
 /// Writes lines of JSON.
-fn put_lines(dir: &Path, name: &str, lines: &[Value]) {
+pub fn put_lines(dir: &Path, name: &str, lines: &[Value]) {
     let text = lines.iter().map(|line| format!("{line}\n"));
     fs::write(dir.join(name), text.collect::<String>()).unwrap();
 }
