@@ -64,7 +64,7 @@ pub struct ContextCost {
     pub output: u64,
     /// The largest prompt with its answer.
     pub peak: u64,
-    /// The first call, from 1, that does not fit into [`WINDOW`]; `None` if all fit.
+    /// The first call, from 1, that does not fit into the window of the model; null if all fit.
     pub full_at_call: Option<usize>,
     /// Calls whose prompt had expired in the cache.
     pub expired: usize,
@@ -80,7 +80,7 @@ pub struct ContextCost {
     pub largest_written: u64,
     /// Dollars by model; empty for published accounts.
     pub dollars: BTreeMap<String, f64>,
-    /// Dollars on the models that the session was recorded on; `None` for sessions without a recording.
+    /// Dollars on the models that the session was recorded on; null for sessions without a recording.
     pub recorded: Option<RecordedDollars>,
 }
 
@@ -89,7 +89,7 @@ pub struct ContextCost {
 pub struct RecordedDollars {
     /// The models, the one with most tokens first.
     pub models: Vec<String>,
-    /// The dollars; `None` if one of the models has no price.
+    /// The dollars; null if one of the models has no price.
     pub dollars: Option<f64>,
     /// The models without a price on the day of the run.
     pub unpriced: Vec<String>,
@@ -116,10 +116,10 @@ pub struct Reconciliation {
     pub worst_abs: f64,
     /// The median absolute value without the tokens before the first message.
     pub growth_median_abs: Option<f64>,
-    /// The residual of the prompt cache; `None` if the API reported no cache read.
+    /// The residual of the prompt cache; null if the API reported no cache read.
     pub cache: Option<CacheResidual>,
-    /// Dollars of the prompts after the first: the ledger's and the reported ones.
-    /// `None` without a price, or without a reported cache read.
+    /// Dollars of the prompts after the first: the ledger's and the reported ones; null without a price, or without a
+    /// reported cache read.
     pub dollars: Option<(f64, f64)>,
     /// Tokens of the context before a compaction: the ledger's, and the client's record.
     pub before_compaction: Option<(u64, u64)>,
@@ -160,7 +160,7 @@ pub struct WaitCost {
     pub expired: usize,
     /// `o200k` prompt tokens that the cache does not serve.
     pub fresh: u64,
-    /// Dollars, for the first of [`MODELS`].
+    /// Dollars, on the first model of the price list that reports name.
     pub dollars: f64,
 }
 

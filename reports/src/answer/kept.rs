@@ -88,7 +88,7 @@ pub struct StoreLosses {
     /// Kills and power cuts after which records could not be read, because the store did not recover or returned errors: at
     /// least this many.
     pub unreadable: u64,
-    /// The first record that was not kept, and what acknowledged it; `None` if all were kept or no record was named.
+    /// The first record that was not kept, and what acknowledged it; null if all were kept or no record was named.
     pub example: Option<String>,
 }
 

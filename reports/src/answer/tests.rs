@@ -224,6 +224,29 @@ fn each_planting_leads_to_its_advice_and_words() {
 }
 
 #[test]
+fn a_fragile_answer_says_what_makes_it_so_and_no_other_answer_does() {
+    const UNMEASURED: &str = "no run measured a real network";
+    let with_unmeasured = POLICY.replacen("[advice]\n", "[advice]\nunmeasured = \"a real network\"\n", 1);
+    assert_ne!(with_unmeasured, POLICY);
+    for (name, kind, confidence, plant) in PLANTINGS {
+        let mut run = good();
+        plant(&mut run);
+        let is_choice = matches!(kind, AdviceKind::Choose | AdviceKind::ChooseIf);
+        for (policy, has_unmeasured) in [(POLICY, false), (&with_unmeasured, is_choice)] {
+            let answer = overview_by(policy, &run).uses.remove(0);
+            let is_fragile = answer.confidence == Confidence::Fragile;
+            assert_eq!(is_fragile, confidence == Confidence::Fragile || has_unmeasured, "{name}");
+            assert_eq!(answer.fragile.iter().any(|clause| clause == UNMEASURED), has_unmeasured, "{name}");
+            let turns = answer.fragile.iter().filter(|clause| clause.contains(" if "));
+            assert_eq!(turns.count(), usize::from(confidence == Confidence::Fragile), "{name}: {:?}", answer.fragile);
+            for said in [answer.sentences().join(" "), answer.lines(80, 6).join(" ")] {
+                assert_eq!(said.contains("Fragile: "), is_fragile, "{name}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_figure_of_an_answer_is_one_of_its_decision() {
     for (name, _, _, plant) in PLANTINGS {
         let mut run = good();

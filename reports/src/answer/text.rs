@@ -67,6 +67,7 @@ impl UseAnswer {
         sentences.extend(self.cost_words(usize::MAX));
         sentences.extend(self.other_words());
         let command = self.command_words().replace(NO_BREAK, " ");
+        sentences.extend(self.fragile_versions().into_iter().next());
         let more = [self.unmeasured_words(), self.otherwise.clone(), command];
         sentences.extend(more.into_iter().filter(|words| !words.is_empty()));
         sentences
@@ -88,8 +89,8 @@ impl UseAnswer {
         let plain = |text: String| if text.is_empty() { Vec::new() } else { vec![text] };
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
-        let [of_reason, of_unmeasured, of_costs, of_change, of_others] =
-            if is_chosen { [5, 4, 6, 7, 8] } else { [4, 8, 7, 5, 6] };
+        let [of_reason, of_fragile, of_unmeasured, of_costs, of_change, of_others] =
+            if is_chosen { [5, 4, 9, 6, 7, 8] } else { [4, 5, 9, 8, 6, 7] };
         let reasons = if is_chosen { self.benefit_versions() } else { versions(&|most| self.reasons(most)) };
         // What to do meanwhile has room before everything that is known.
         let meanwhile = match self.kind {
@@ -101,12 +102,15 @@ impl UseAnswer {
             (0, 0, vec![self.headline()]),
             (1, 1, meanwhile),
             (2, 2, plain(self.known.join(" "))),
-            (3, 7, plain(self.command_words())),
+            (3, 8, plain(self.command_words())),
             (of_reason, 1, reasons),
             (of_costs, 3, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
-            (of_unmeasured, 4, plain(self.unmeasured_words())),
-            (of_change, 5, plain(self.otherwise.clone())),
-            (of_others, 6, self.other_words().into_iter().collect()),
+            // The first reason has room before the benefits, the others have it after the costs.
+            (of_fragile, 4, self.fragile_versions().pop().into_iter().collect()),
+            (of_change, 4, self.fragile_versions()),
+            (of_unmeasured, 5, plain(self.unmeasured_words())),
+            (of_change, 6, plain(self.otherwise.clone())),
+            (of_others, 7, self.other_words().into_iter().collect()),
         ];
         candidates.sort_by_key(|(rank, ..)| *rank);
         let mut taken: Vec<Option<&str>> = vec![None; candidates.len()];
@@ -133,7 +137,10 @@ impl UseAnswer {
     fn lines_with_figures(&self, width: usize, figures: usize, most: usize) -> usize {
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
         let mut parts: Vec<String> = match self.kind {
-            _ if is_chosen => vec![self.unmeasured_words()],
+            _ if is_chosen => {
+                let shortest = self.fragile_versions().pop();
+                shortest.map(|words| words.trim_end_matches('.').to_owned()).into_iter().collect()
+            }
             AdviceKind::NotDecided => vec![self.reasons(0).unwrap_or_default(), self.known.join(" ")],
             _ => vec![self.reason.trim_end_matches('.').to_owned()],
         };
@@ -312,15 +319,20 @@ impl UseAnswer {
         (!costs.is_empty()).then(|| format!("{whose}: {}.", costs.join("; ")))
     }
 
-    /// What no row measures, and what this means for how sure the answer is.
+    /// What makes a fragile answer so: all of it, then ever less. Empty for another answer.
+    fn fragile_versions(&self) -> Vec<String> {
+        let counts = (1..=self.fragile.len()).rev();
+        counts.map(|count| format!("Fragile: {}.", self.fragile[..count].join("; "))).collect()
+    }
+
+    /// What no row measures, unless that makes the answer fragile.
     fn unmeasured_words(&self) -> String {
         match (self.unmeasured.as_str(), self.kind) {
-            ("", _) => String::new(),
+            ("", _) | (_, AdviceKind::Choose | AdviceKind::ChooseIf) => String::new(),
             (words, AdviceKind::Keep) => {
                 format!("No run measured {words}, but only a change would need that evidence.")
             }
-            // The headline of a choice says that it is fragile.
-            (words, _) => format!("No run measured {words}."),
+            (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
         }
     }
 

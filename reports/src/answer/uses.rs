@@ -10,7 +10,7 @@ use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::text::lower;
 use verdicts::decide::{
-    CANDIDATE, Decision, Gap, GapKind, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
+    CANDIDATE, Decision, Flip, Gap, GapKind, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
 };
 
 /// Figures of a kind in an answer.
@@ -101,9 +101,9 @@ pub struct UseAnswer {
     /// Those of the others that fail a gate, with this gate and its figure, where the baseline is kept.
     #[serde(skip)]
     pub(super) failed_gates: Vec<(String, String)>,
-    /// Those of the others that pass the gates and show no benefit, where the baseline is kept.
+    /// Other candidates that pass the gates and show no benefit, where the baseline is kept.
     pub without_benefit: Vec<String>,
-    /// Those of the others that pass the gates and show too small a benefit, where the baseline is kept.
+    /// Other candidates that pass the gates and show too small a benefit, where the baseline is kept.
     pub small_benefit: Vec<String>,
     /// Candidates of the use without a verdict, beside `candidate`.
     pub undecided: Vec<String>,
@@ -132,7 +132,9 @@ pub struct UseAnswer {
     pub(super) same_cost: Vec<(String, String)>,
     /// What the candidate costs.
     pub costs: Vec<AnswerFigure>,
-    /// When it would be otherwise, in a sentence; empty if nothing is known to change it.
+    /// What makes a fragile answer so, in clauses; empty for another answer.
+    pub fragile: Vec<String>,
+    /// When it would be otherwise, in a sentence; empty if nothing is known to change it, or if `fragile` says it.
     pub otherwise: String,
     /// What no row of the policy measures, in a few words; empty if nothing is named.
     pub unmeasured: String,
@@ -312,6 +314,8 @@ impl UseAnswer {
             _ if !best.advice.unmeasured.is_empty() => Confidence::Fragile,
             _ => confidence_in(&[best]),
         };
+        let flip = smallest(kind, best, decisions, |decision| decision.fragile.as_ref());
+        let flip = flip.filter(|_| confidence == Confidence::Fragile);
         let is_busy = runs.iter().any(|run| run.summary.health.is_busy);
         let (ground, reason, carrying) = reason(kind, best, others.is_empty(), is_busy);
         let is_carrying = |row: &&Row| carrying.iter().any(|other| std::ptr::eq(*other, *row));
@@ -367,7 +371,8 @@ impl UseAnswer {
                 _ => Vec::new(),
             },
             costs: figures(&costs),
-            otherwise: otherwise(kind, best, decisions),
+            fragile: fragile(kind, best, flip),
+            otherwise: otherwise(kind, best, decisions, flip),
             unmeasured: best.advice.unmeasured.clone(),
             confidence,
             command: match kind {
@@ -532,8 +537,40 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
     }
 }
 
-/// When it would be otherwise, in a sentence.
-fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
+/// A change that turns the verdict on a candidate.
+type Turn<'a> = (&'a Decision, &'a Flip);
+
+/// The smallest of some changes: those of the chosen candidate, or of all candidates if none is chosen.
+fn smallest<'a>(
+    kind: AdviceKind,
+    best: &Decision,
+    decisions: &[&'a Decision],
+    change: impl Fn(&'a Decision) -> Option<&'a Flip>,
+) -> Option<Turn<'a>> {
+    let all = decisions.iter().copied();
+    let flips = all.filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
+    let flips = flips.filter_map(|decision| Some((decision, change(decision)?)));
+    flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()))
+}
+
+/// A change in a clause.
+fn turn_words((decision, flip): Turn<'_>) -> String {
+    format!("{} if {}", flip.outcome(arm_words(&decision.candidate)), flip.condition())
+}
+
+/// What makes an answer fragile, in clauses: what no row measures of a choice, and a change of one row that turns a verdict.
+fn fragile(kind: AdviceKind, best: &Decision, flip: Option<Turn<'_>>) -> Vec<String> {
+    let unmeasured = match kind {
+        AdviceKind::Choose | AdviceKind::ChooseIf => best.advice.unmeasured.as_str(),
+        AdviceKind::Keep | AdviceKind::NotDecided => "",
+    };
+    let unmeasured = Some(unmeasured).filter(|words| !words.is_empty());
+    let unmeasured = unmeasured.map(|words| format!("no run measured {words}"));
+    unmeasured.into_iter().chain(flip.map(turn_words)).collect()
+}
+
+/// When it would be otherwise, in a sentence; empty if `said` is about the same row.
+fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision], said: Option<Turn<'_>>) -> String {
     let shown = needed(kind, best);
     if !shown.is_empty() {
         let titles = shown.iter().filter(|row| row.properties.is_empty());
@@ -545,16 +582,15 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
             format!("A reason for {}: {}.", arm_words(&best.candidate), titles.join("; "))
         };
     }
-    let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
-    let flips = flips.filter_map(|decision| Some((decision, decision.change()?)));
     // A bound of 0 cannot be halved or doubled.
-    let flips = flips.filter(|(_, flip)| !flip.is_bound || flip.from != 0.0);
-    let smallest = flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()));
-    match (kind, smallest) {
-        (AdviceKind::NotDecided, _) | (_, None) => String::new(),
-        (_, Some((decision, flip))) => {
-            format!("{} if {}.", flip.outcome(arm_words(&decision.candidate)), flip.condition())
+    let change =
+        smallest(kind, best, decisions, |decision| decision.change().filter(|flip| !flip.is_bound || flip.from != 0.0));
+    match change {
+        Some((decision, flip)) if kind != AdviceKind::NotDecided => {
+            let is_said = said.is_some_and(|(of, said)| (&of.candidate, &said.row) == (&decision.candidate, &flip.row));
+            if is_said { String::new() } else { turn_words((decision, flip)) + "." }
         }
+        _ => String::new(),
     }
 }
 

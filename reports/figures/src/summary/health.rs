@@ -142,18 +142,18 @@ impl Health {
         let shown = match (self.half_width.map(difference), identical) {
             _ if self.half_width.is_some_and(|width| width >= TOO_WIDE) => {
                 format!(
-                    "The intervals are too wide for most verdicts: half of those of candidates reach {} or more to either side",
+                    "The intervals are too wide for most verdicts: the median half-width of those of candidates is {}",
                     self.half_width.map(difference).unwrap_or_default()
                 )
             }
             (Some(shown), Some(identical)) => {
                 format!(
-                    "Half of the intervals reach {shown} or more to either side ({identical} for the baseline against itself), and show no smaller difference"
+                    "The median half-width of an interval is {shown} ({identical} for the baseline against itself): half of the comparisons cannot show a smaller difference"
                 )
             }
             (None, Some(identical)) => {
                 format!(
-                    "Half of the intervals of the baseline against itself reach {identical} or more to either side, and show no smaller difference"
+                    "The median half-width of an interval of the baseline against itself is {identical}: half of these comparisons cannot show a smaller difference"
                 )
             }
             _ => "How wide the intervals are is unknown".to_owned(),

@@ -28,7 +28,7 @@ pub struct Handoffs {
     pub median_low_ns: Option<u64>,
     /// The upper end.
     pub median_high_ns: Option<u64>,
-    /// The longest of these times, in nanoseconds.
+    /// The longest time until the second host saw a note, in nanoseconds.
     pub max_ns: Option<u64>,
 }
 

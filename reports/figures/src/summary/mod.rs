@@ -74,7 +74,7 @@ pub struct Cell {
     pub workload: String,
     /// The cache state.
     pub state: String,
-    /// A call kind, or [`MAKESPAN`].
+    /// A call kind, or `makespan`.
     pub metric: String,
     /// The arm.
     pub arm: String,
@@ -86,38 +86,37 @@ pub struct Cell {
     pub calls: u64,
     /// The passes of the arm in this workload and cache state that did not end well. They are in no time.
     pub failed: FailedPasses,
-    /// The typical value in nanoseconds: the geometric mean of one robust estimate per epoch.
-    /// A pass's value is the median of its calls in hot cells that repeat one operation, their mean in others, and their sum
-    /// for [`MAKESPAN`].
+    /// The typical value in nanoseconds: the geometric mean of one robust estimate per epoch. A pass's value is the
+    /// median of its calls in hot cells that repeat one operation, their mean in others, and their sum for `makespan`.
     pub typical_ns: f64,
-    /// How far the mean of all calls is above `typical_ns`; `None` where that comes from means.
+    /// How far the mean of all calls is above `typical_ns`; absent where `typical_ns` comes from means.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
     /// Its 99 % interval over epochs.
     pub interval: Option<Interval>,
-    /// The median over all calls, in nanoseconds; `None` for [`MAKESPAN`].
+    /// The median over all calls, in nanoseconds; null for `makespan`.
     pub p50_ns: Option<u64>,
-    /// The 90th percentile over all calls, in nanoseconds; `None` with too few calls.
-    /// Calls on a busy machine are in no percentile.
+    /// The 90th percentile over all calls, in nanoseconds; null with too few calls. Calls on a busy machine are in no
+    /// percentile.
     pub p90_ns: Option<u64>,
     /// The 99th percentile; see `p90_ns`.
     pub p99_ns: Option<u64>,
     /// The 99.9th percentile; see `p90_ns`.
     pub p999_ns: Option<u64>,
-    /// The longest call, in nanoseconds; for [`MAKESPAN`] the longest pass.
+    /// The longest call, in nanoseconds; for `makespan` the longest pass.
     pub max_ns: u64,
-    /// Two levels among the passes, in nanoseconds; `None` for one level.
+    /// Two levels among the passes, in nanoseconds; absent for one level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modes: Option<Modes>,
     /// The passes' values in nanoseconds, in order, for a chart of their distribution.
     #[serde(skip)]
     pub values: Vec<f64>,
-    /// Against the baseline; `None` for the baseline itself.
+    /// The comparison with the baseline; null for the baseline itself.
     pub against_baseline: Option<Comparison>,
-    /// Against the [`FLOOR`] arm, for other arms with a daemon.
+    /// The comparison with `memory`, FUSE over memory, for other arms with a daemon; null for others.
     pub against_floor: Option<Comparison>,
-    /// Requests that reached the daemon, per call, counted exactly. `None` if the backend does not count,
-    /// or if the workload makes calls of several kinds, which the counters cannot tell apart.
+    /// Requests that reached the daemon, per call, counted exactly. Null if the backend does not count, or if the
+    /// workload makes calls of several kinds, which the counters cannot tell apart.
     pub requests_per_call: Option<f64>,
 }
 

@@ -20,8 +20,7 @@ pub use policy::{Names, Policy, PolicyAdvice, built_in, find, identities, identi
 use rows::{Bound, listed, row, without};
 pub use rows::{Row, RowEffect, RowRole, RowState, SessionRange};
 use sources::SourceResult;
-use verdict::Flip;
-pub use verdict::PolicyVerdict;
+pub use verdict::{Flip, PolicyVerdict};
 use verdict::{conclude, fragile_flip, smallest_flip};
 
 use crate::measure::MeasureResult;
@@ -57,7 +56,7 @@ pub struct Decision {
     pub verdict: PolicyVerdict,
     /// The title of the row that decides, and its figure.
     pub why: String,
-    /// The figure that decides; `None` without evidence.
+    /// The figure that decides; null without evidence.
     pub figure: Option<String>,
     /// The conditions of *adopt if*.
     pub conditions: Vec<String>,
@@ -70,7 +69,8 @@ pub struct Decision {
     /// The places that a context policy can be used with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<ContextPlace>,
-    /// [`Self::change`] in a sentence without its full stop.
+    /// What would turn the verdict, in a sentence without its full stop: another value of a stated parameter, or the
+    /// smallest change of a bound or a measurement.
     pub would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.
     pub missing: Vec<Gap>,

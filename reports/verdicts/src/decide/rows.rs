@@ -137,18 +137,18 @@ pub struct Row {
     pub baseline: String,
     /// The candidate's figure in words.
     pub candidate: String,
-    /// The figure that is compared with the bound; `None` without evidence.
+    /// The figure that is compared with the bound; null without evidence.
     pub effect: Option<RowEffect>,
     /// What the figure is held against.
     pub bound: Bound,
     /// Whether the figure keeps the bound.
     pub state: RowState,
-    /// The cell that it reads; `None` for other measures.
+    /// The cell that it reads; absent for other measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cell: Option<SeriesKey>,
     /// Where the figure comes from.
     pub provenance: Provenance,
-    /// The wait as a share of a recorded session; `None` for other measures.
+    /// The wait as a share of a recorded session; absent for other measures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The use at which a cost begins to matter.

@@ -50,6 +50,7 @@ pub struct Flip {
     /// Whether a parameter changes that the policy states.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_stated: bool,
+    /// The present value.
     pub from: f64,
     /// The value at which the verdict flips.
     pub to: f64,
