@@ -31,11 +31,11 @@ pub enum RuleAdvice {
 /// A rule of source 5, and what it finds in a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RuleAnswer {
-    /// What it says if it applies.
+    /// What the rule advises if it applies.
     pub says: RuleAdvice,
-    /// In the words of source 5.
+    /// The rule in the words of source 5.
     pub rule: &'static str,
-    /// `None` if neither counts of tokens nor the purposes of calls tell.
+    /// Whether the rule applies; null if neither counts of tokens nor the purposes of calls tell.
     pub applies: Option<bool>,
     /// What was counted, or why it is not known.
     pub because: String,

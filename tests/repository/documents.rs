@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::crates::documented;
 use crate::top;
 
@@ -245,4 +247,39 @@ fn a_recalled_answer_costs_the_tokens_that_a_run_measured() {
         let apart = (assumed / measured - 1.0).abs();
         assert!(apart <= TOLERANCE, "{policy}: {assumed} assumed, {measured} measured");
     }
+}
+
+/// The descriptions in a schema, each with its place.
+fn descriptions(schema: &Value, place: &str, found: &mut Vec<(String, String)>) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "description" => found.push((place.to_owned(), text.clone())),
+                    value => descriptions(value, &format!("{place}.{name}"), found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| descriptions(item, place, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_description_in_a_schema_needs_neither_rust_nor_its_neighbours() {
+    // `None` and links are Rust; the other beginnings leave out what is described.
+    const OF_RUST: [&str; 2] = ["`None`", "[`"];
+    const BEGINNINGS: [&str; 9] =
+        ["Against ", "At ", "By ", "In UTC", "In bytes", "Of these", "See ", "Their ", "Those "];
+    let mut wrong = Vec::new();
+    for name in ["report.schema.json", "commands.schema.json"] {
+        let text = std::fs::read_to_string(top().join("docs").join(name)).unwrap();
+        let mut found = Vec::new();
+        descriptions(&serde_json::from_str(&text).unwrap(), name, &mut found);
+        assert!(found.len() > 100, "{name}: {} descriptions", found.len());
+        wrong.extend(found.into_iter().filter(|(_, text)| {
+            OF_RUST.iter().any(|mark| text.contains(mark)) || BEGINNINGS.iter().any(|start| text.starts_with(start))
+        }));
+    }
+    assert_eq!(wrong, []);
 }

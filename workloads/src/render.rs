@@ -30,10 +30,10 @@ pub fn result_tokens(script: &Script) -> u64 {
 pub struct RenderedAgain {
     /// Number of reads of files with known bytes.
     pub reads: usize,
-    /// Tokens of these reads in the recording.
+    /// Tokens of the reads of files with known bytes, in the recording.
     #[serde(rename = "recorded_tokens")]
     pub recorded: u64,
-    /// Tokens of these reads as rendered here.
+    /// Tokens of the reads of files with known bytes, as rendered here.
     #[serde(rename = "rendered_tokens")]
     pub rendered: u64,
 }

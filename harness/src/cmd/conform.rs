@@ -246,7 +246,7 @@ pub(super) struct ConformanceTable {
 struct FeatureRow {
     group: &'static str,
     name: &'static str,
-    /// By file system.
+    /// The result on each file system, by its name.
     results: BTreeMap<String, FeatureOutcome>,
 }
 

@@ -303,7 +303,7 @@ fn print_outcome(outcome: &FaultOutcome, left: usize, estimate: &Estimate) {
 pub(super) struct FaultHeadline<'a> {
     /// The run's directory.
     run: Cow<'a, str>,
-    /// Its page.
+    /// The page of the report.
     report: Cow<'a, str>,
     /// How many scenarios on a backend ended so, by outcome.
     outcomes: BTreeMap<&'static str, u64>,

@@ -15,7 +15,7 @@ use crate::reporting::ReportInputs;
 pub(super) struct Headline<'a> {
     /// The run's directory.
     run: Cow<'a, str>,
-    /// Its page.
+    /// The page of the report.
     report: Cow<'a, str>,
     /// The answer.
     answer: &'a Overview,

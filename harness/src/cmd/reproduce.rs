@@ -58,7 +58,7 @@ pub struct Reproduce {
 /// What `reproduce` prints for programs.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct PrintedReproduction<'a> {
-    /// Their directories.
+    /// The directories of the runs.
     runs: Vec<Cow<'a, str>>,
     arms: &'a [ArmReproduction],
     /// The number of a run, from 1, and a note on it.

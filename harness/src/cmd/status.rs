@@ -106,13 +106,13 @@ pub(super) struct MountStatus<'a> {
     backend: Option<String>,
     source: &'a str,
     process: Option<u32>,
-    /// In UTC.
+    /// When it was mounted, in UTC; null if that is not known.
     since: Option<String>,
     read_only: bool,
     health: HealthWord,
     /// Bytes of memory maps or the writeback cache that the store had no place for.
     lost_bytes: Option<u64>,
-    /// In bytes; of a database on this machine.
+    /// The disk space of its database, in bytes; null if the database is not on this machine.
     space: Option<SpaceStatus>,
 }
 

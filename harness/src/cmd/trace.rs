@@ -375,20 +375,20 @@ pub(super) struct PrintedTrace<'a> {
     agent: &'a str,
     model: &'a str,
     fidelity: Fidelity,
-    /// At the start.
+    /// Files of the workspace at the start of the session.
     files: usize,
-    /// Of these files.
+    /// Bytes of the files at the start of the session.
     bytes: u64,
     model_calls: u64,
     user_turns: u64,
     compactions: u64,
-    /// By other programs.
+    /// Changes of files by other programs between the recorded calls.
     changes: u64,
-    /// Calls, by operation.
+    /// Number of recorded calls, by operation.
     recorded: BTreeMap<&'static str, u64>,
-    /// Calls, by kind.
+    /// Number of file calls of a replay, by kind.
     replayed: BTreeMap<String, u64>,
-    /// Calls, by operation.
+    /// Number of recorded calls that no file call can replay, by operation.
     not_replayed: &'a BTreeMap<String, u64>,
     coverage: &'a Coverage,
 }
@@ -397,9 +397,9 @@ pub(super) struct PrintedTrace<'a> {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct PrintedTraceCheck<'a> {
     id: &'a str,
-    /// Whole reads.
+    /// Recorded reads of whole files.
     reads: u64,
-    /// Those of them with the recorded bytes.
+    /// Reads of whole files with the recorded bytes.
     equal_reads: u64,
     changes: u64,
     coverage: Coverage,

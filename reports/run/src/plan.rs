@@ -11,7 +11,7 @@ use super::{Looks, ModelFilesPlan, RUN_DIRECTORY_VERSION, ScratchKind, ScratchRe
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
+    /// The version of the format of run directories.
     pub schema: u32,
     /// The suite's name.
     pub suite: String,
@@ -39,7 +39,7 @@ pub struct Plan {
     pub limits: Limits,
     /// Whether probes run, after the passes.
     pub probes: bool,
-    /// How much of model-generated files is measured, after the probes; `None` for nothing.
+    /// How much of model-generated files is measured, after the probes; absent for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_files: Option<ModelFilesPlan>,
     /// How calls are measured.
@@ -75,7 +75,7 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Which one it is, from 0.
+    /// The number of this part, from 0.
     pub index: u32,
     /// The number of shards.
     pub of: u32,
@@ -100,7 +100,7 @@ impl std::fmt::Display for Shard {
 pub struct MergedShard {
     /// When it was planned, in UTC.
     pub created: String,
-    /// The machine that it ran on, as [`Environment::machine`] describes it.
+    /// The machine that it ran on: processor, kernel and memory, in words.
     pub machine: String,
     /// The number of its first epoch in the merged run.
     pub first_epoch: u32,
@@ -400,7 +400,7 @@ pub struct Section {
     pub epochs: u32,
     /// The maximum number of rounds of a cell in an epoch.
     pub rounds: u32,
-    /// Where client and daemon run. The names of its cells' states say so, too: see [`Placement::state`].
+    /// Where client and daemon run. The names of its cells' states say so, too.
     pub placement: Placement,
     /// Whether an epoch of a hot cell begins with a round that is not timed.
     pub warm_up: bool,
@@ -628,13 +628,13 @@ pub struct PlannedWorkload {
     pub essay: String,
     /// SHA-256 of its definition and trace.
     pub sha256: String,
-    /// The states in which it is measured: see [`Placement::state`].
+    /// The names of the cache states in which it is measured; that of a section on one processor says so, too.
     #[serde(deserialize_with = "inputs::names::name_list")]
     pub states: Vec<String>,
     /// Timed calls in a hot pass, by kind.
     #[serde(deserialize_with = "inputs::names::by_name")]
     pub calls: BTreeMap<String, u64>,
-    /// The kinds of these calls that make files durable. Plans of earlier versions lack them.
+    /// The kinds of calls that make files durable. Plans of earlier versions lack them.
     #[serde(default, deserialize_with = "inputs::names::name_list", skip_serializing_if = "Vec::is_empty")]
     pub syncs: Vec<String>,
     /// Recorded calls that no file operation can replay, by what they do.
@@ -676,7 +676,7 @@ pub struct SkippedCell {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
-    /// The version of the run directory: [`super::RUN_DIRECTORY_VERSION`].
+    /// The version of the format of run directories.
     pub schema: u32,
     /// The kernel's release and version.
     pub kernel: String,

@@ -28,8 +28,8 @@ pub struct ScratchReceipt {
     pub write_cache: WriteCache,
     /// Size of the file system in bytes; for an image, the size of its sparse file.
     pub bytes: u64,
-    /// Why the run used a directory instead of the default image, and what that costs.
-    /// `None` for an image, and for a directory that the user requested.
+    /// Why the run used a directory instead of the default image, and what that costs; absent for an image, and for a
+    /// directory that the user requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
 }

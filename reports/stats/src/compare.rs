@@ -21,7 +21,7 @@ inputs::named! {
         Worse = "worse",
         /// The whole interval lies inside the margin.
         Same = "same",
-        /// The whole interval lies inside a margin wider than [`WIDEST_MARGIN`]: neither the candidate nor the baseline
+        /// The whole interval lies inside a margin that is wider than a factor of two: neither the candidate nor the baseline
         /// takes long enough to matter.
         BelowWhatMatters = "below what matters",
         /// The interval contains an edge of the margin, or there is none.
@@ -69,8 +69,8 @@ pub struct Margin {
 pub struct Comparison {
     /// Candidate over baseline: the geometric mean of the epochs' estimates.
     pub ratio: f64,
-    /// Its interval; `None` for fewer than three epochs. On a busy machine it is widened by what the disturbance can
-    /// have changed, and `None` where that is unknown.
+    /// The interval of the ratio; null for fewer than three epochs. On a busy machine it is widened by what the
+    /// disturbance can have changed, and null where that is unknown.
     pub interval: Option<Interval>,
     /// The error rate of the interval: the plan's share for a cell with this number of epochs.
     pub alpha: f64,
@@ -85,8 +85,8 @@ pub struct Comparison {
     /// Why the verdict that the interval would give is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// Half of the interval's width on logarithms, as a ratio above 1. The interval of a larger measured difference excludes 1.
-    /// `None` without an interval.
+    /// Half of the interval's width on logarithms, as a ratio above 1. The interval of a larger measured difference
+    /// excludes 1. Absent without an interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_width: Option<f64>,
 }

@@ -18,7 +18,7 @@ const MIN_LEVEL_SHARE: f64 = 0.05;
 /// The metric that is the sum of all calls of a session.
 pub const MAKESPAN: &str = "makespan";
 
-/// A workload, a cache state and a metric: a call kind, or [`MAKESPAN`].
+/// A workload, a cache state and a metric: a call kind, or `makespan`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct SeriesKey {
     /// The workload.
@@ -61,7 +61,7 @@ pub fn figure(sample: &Sample, calls: &Calls) -> f64 {
 pub struct Tail {
     /// The mean over epochs. It is below 0 if fast calls are further from the median than slow ones.
     pub mean_ns: f64,
-    /// Its 99 % interval over epochs; `None` for fewer than three.
+    /// The 99 % interval over epochs; null for fewer than three.
     pub interval: Option<Interval>,
 }
 

@@ -24,7 +24,7 @@ pub struct Coverage {
     pub recorded: u64,
     /// Calls whose file operations are replayed.
     pub replayed: u64,
-    /// Those of them in which a walk or a search of the tree stands for a program.
+    /// Replayed calls in which a walk or a search of the tree stands for a program.
     pub modelled: u64,
     /// Calls that work on files, replayed or not.
     pub file_work: u64,
@@ -32,19 +32,19 @@ pub struct Coverage {
     pub causes: BTreeMap<String, u64>,
     /// Bytes of files that the recorded reads showed.
     pub read_bytes: u64,
-    /// Those of them that the trace's files have before any correction by the read itself.
+    /// Bytes of `read_bytes` that the trace's files have before any correction by the read itself.
     pub read_bytes_equal: u64,
     /// Bytes of `read_bytes` that a change outside of the recorded calls may have written.
     pub read_bytes_unrecorded: u64,
-    /// Those of them that are in `read_bytes_equal`.
+    /// Bytes of `read_bytes_unrecorded` that are in `read_bytes_equal`.
     pub read_bytes_unrecorded_equal: u64,
     /// Edits that succeeded.
     pub edits: u64,
-    /// Those of them before which the trace's file has the recorded text without a correction by the edit itself.
+    /// Edits of `edits` before which the trace's file has the recorded text without a correction by the edit itself.
     pub edits_equal: u64,
     /// Edits of `edits` whose lines a change outside of the recorded calls may have written.
     pub edits_unrecorded: u64,
-    /// Those of them that are in `edits_equal`.
+    /// Edits of `edits_unrecorded` that are in `edits_equal`.
     pub edits_unrecorded_equal: u64,
 }
 

@@ -13,18 +13,18 @@ pub struct Residual {
     pub calls: usize,
     /// The median residual of a prompt.
     pub median: f64,
-    /// The median of its absolute value.
+    /// The median of the absolute residuals of prompts.
     pub median_abs: f64,
-    /// The largest absolute value.
+    /// The largest absolute residual of a prompt.
     pub worst_abs: f64,
     /// The median absolute residual of the prompts' growth beyond the fixed part, which no constant can hide.
-    /// `None` if no prompt grows.
+    /// Null if no prompt grows.
     pub growth_median_abs: Option<f64>,
     /// The sum of all compared prompts in the ledger.
     pub ledger_tokens: u64,
     /// The sum of all compared prompts as reported.
     pub reported_tokens: u64,
-    /// The residuals of the cache; `None` if no call reported a cache read.
+    /// The residuals of the cache; null if no call reported a cache read.
     pub cache: Option<CacheResidual>,
     /// Tokens of the context before the compaction where ledger and client differ most:
     /// the ledger's, and the client's record.
@@ -43,7 +43,7 @@ pub struct CacheResidual {
     pub expired: usize,
     /// Calls that reported no cache read.
     pub missed: usize,
-    /// Calls with both.
+    /// Calls whose prompt had expired according to the ledger, and that reported no cache read.
     pub expired_and_missed: usize,
 }
 

@@ -40,9 +40,9 @@ pub(in crate::cmd) struct PrintedLogCheck<'a> {
     endpoint: &'a str,
     bucket: &'a str,
     agent: &'a str,
-    /// Damage.
+    /// Damage of the log, one line for each.
     problems: &'a [String],
-    /// Differences of the mirror.
+    /// Differences between the log and its mirror of readable files.
     notes: &'a [String],
     commits: u64,
     checkpoints: u64,

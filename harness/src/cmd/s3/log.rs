@@ -89,7 +89,7 @@ fn print_json(log: &CommitHistory) -> anyhow::Result<()> {
 #[derive(Serialize, JsonSchema)]
 pub(in crate::cmd) struct PrintedCommit<'a> {
     number: u64,
-    /// By the writer's clock, as RFC 3339 writes it.
+    /// The time of the commit by the writer's clock, as RFC 3339 writes it.
     time: String,
     writer: &'a str,
     #[schemars(with = "Vec<Change>")]

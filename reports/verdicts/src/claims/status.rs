@@ -104,8 +104,7 @@ pub struct CaseResult {
     pub status: ClaimStatus,
     /// The measurement and its place, or why there is none.
     pub evidence: String,
-    /// See [`ClaimResult::factor`].
-    #[schemars(description = "See [`Judged::factor`].")]
+    /// The factor, at least 1, between a refuted figure and the nearest end of its range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// Whether a run has figures of it, settled or not.
