@@ -514,7 +514,7 @@ impl Default for Limits {
             steal: 0.05,
             runnable: 1,
             repeats: 0.5,
-            busy_share: 0.1,
+            busy_share: 0.5,
         }
     }
 }

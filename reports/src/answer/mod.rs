@@ -104,7 +104,11 @@ pub(crate) fn load(health: &Health) -> Option<String> {
         (_, false, 0) => Some("quiet machine".to_owned()),
         (passes, false, busy) => {
             let share = 100.0 * busy as f64 / passes as f64;
-            Some(format!("quiet machine (except in {share:.1} % of passes, whose rounds are left out)"))
+            Some(if share > 10.0 {
+                format!("machine busy in {share:.0} % of passes, whose rounds are left out")
+            } else {
+                format!("quiet machine (except in {share:.1} % of passes, whose rounds are left out)")
+            })
         }
     }
 }
