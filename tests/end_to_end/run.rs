@@ -268,7 +268,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     let file = scratch.path().join("own.toml");
     let claim = |arm: &str| {
         format!(
-            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 0, unit = 'records' }}\ntest.reading = {{ arm = '{arm}', measure.faults = {{ scenarios = ['cron-kill'], figure = 'lost-records', within = 0.99 }} }}\n"
+            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 0, unit = 'probes' }}\ntest.reading = {{ arm = '{arm}', measure.probes = {{ aspect = 'tool', names = ['cat'] }} }}\n"
         )
     };
     fs::write(&file, claim("sqlite")).unwrap();
