@@ -588,7 +588,7 @@ mod tests {
     fn a_file_of_too_many_parts_is_refused_by_the_limit() {
         let skippable = b"\x50\x2a\x4d\x18\0\0\0\0".to_vec();
         for (part, called) in [(gz(""), "members"), (zst(""), "frames"), (skippable, "frames")] {
-            // Content before them is no reason to keep a part of the file.
+            // Content before them does not keep a part of the file.
             let start = if called == "members" { gz("{}\n") } else { zst("{}\n") };
             let within = [&start[..], &part.repeat(PACKED_PARTS - 1)].concat();
             assert_eq!(readable(&within).unwrap(), "{}\n");

@@ -544,7 +544,7 @@ impl CrashPoints {
             (self.broken, "field `broken`: above `points`"),
             (self.mixtures, "field `mixtures`: above `points`"),
         ];
-        // A point whose records could not be read any more ends the series, and is none of the points.
+        // A point whose records could not be read ends the series and is not counted in `points`.
         let most = self.points.saturating_add(self.unjudged).saturating_add(1);
         if let Some((_, problem)) = counts.into_iter().find(|(count, _)| count.is_some_and(|count| count > most)) {
             return Some(problem);

@@ -92,7 +92,7 @@ fn answer(tool: &str, args: &Value, block: &Value) -> Answer {
         (Value::String(text), "read_files") if is_cut(text) => String::new(),
         (Value::String(text), "read_files") if results.len() > 1 => without_numbers(text),
         (Value::String(text), _) => text.clone(),
-        // An image, which is no text of the file.
+        // An image: it does not show the file's text.
         _ => String::new(),
     });
     let printed = printed.collect::<Vec<_>>().join("");

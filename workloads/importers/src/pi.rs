@@ -81,7 +81,7 @@ fn detailed(recorder: &mut Recorder, message: &Value) {
     }
     let mut answer = Answer { shown, failed: is_failed(message), ..Answer::default() };
     if text(message, "toolName") == Some("read") {
-        // A summary leaves lines out, and a directory is no file.
+        // A summary leaves lines out, and a directory has no text.
         let is_whole = details["summary"].is_null() && details["isDirectory"] != true;
         answer.printed = Some(kept.filter(|_| is_whole).map(|kept| lines_shown(kept, details)).unwrap_or_default());
     } else if let Some(diff) = text(details, "diff") {

@@ -9,7 +9,7 @@ pub(super) enum Token {
     Text {
         /// The text.
         text: String,
-        /// Whether it is all of the value: no part of it is computed, and it is no list of bytes.
+        /// Whether it is all of the value: no part of it is computed, and it is a text, not bytes.
         is_certain: bool,
     },
     /// A number, an operator or a bracket.
