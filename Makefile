@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp sdk-packages postgres embeddings corpora s3 simulate fuzz hosts model model-files programs growth scale speed calibrate reproduce aa fault release-docs results site static packages clean
+.PHONY: help setup build bench evidence report test check lint conform microbench load peers python-daemons minio mcp sdk-packages postgres embeddings corpora s3 simulate fuzz hosts model model-files programs growth scale speed calibrate reproduce aa fault release-docs results site static packages clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -38,11 +38,13 @@ report: build ## Write the newest run's report again and print the answer and it
 test: setup ## All tests, over real mounts where the kernel allows them
 	@cargo test --workspace --locked $(ARGS)
 
-check: setup ## Format, lints, docs and licences, warnings as errors
+check: lint ## What `make lint` does, and the tests of the repository itself
+	@cargo test --workspace --locked --quiet --test repository
+
+lint: setup ## Format, lints, docs and licences, warnings as errors
 	@cargo fmt --all --check
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-	@cargo test --workspace --locked --quiet --test repository
 	@if command -v cargo-deny >/dev/null 2>&1; then cargo deny check; \
 	else echo 'check: advisories were not asked: cargo-deny is not installed (cargo install cargo-deny)'; fi
 
