@@ -1,8 +1,8 @@
 //! Commands of Windows' `cmd.exe`. PowerShell has aliases of most of their names, and they work on files in the same way.
 
-use super::powershell::{CertainResult, SimpleCommand, Word, Words, after_sink, performed};
+use super::powershell::{SimpleCommand, Word, Words, after_sink, performed};
 use super::programs::lists;
-use super::steps::{ShellCommand, ShellWork};
+use super::steps::{CertainResult, ShellCommand, ShellWork};
 use super::words::Joint;
 
 /// Commands of `cmd.exe` that take several paths.

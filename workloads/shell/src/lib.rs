@@ -2,9 +2,12 @@
 //! [`operations`] says what a command did to files, as long as its text and output leave no doubt.
 
 mod cmd;
+mod command;
 mod control_flow;
 mod directory;
 pub mod file_text;
+mod listing;
+mod outcomes;
 pub mod patch;
 pub mod path;
 mod phrases;

@@ -1,9 +1,9 @@
 //! PowerShell's commands on files.
 
+use super::command::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::control_flow::{Ends, Execution, Pipeline, executions};
-use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
-use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
+use super::steps::{CertainResult, ProgramClass, ShellCommand, ShellStep, ShellWork};
 use super::variables::Variables;
 use super::words::Joint;
 
@@ -35,8 +35,6 @@ const FAILURES: &[&str] = &["Cannot find path", "CategoryInfo", "is denied", "do
 
 /// Words of a shell that did not find a program.
 const NOT_FOUND: &[&str] = &["is not recognized as", "cannot find the path"];
-
-pub(super) type CertainResult<T> = Result<T, &'static str>;
 
 /// A command with its words, and how it follows the one before it.
 pub(super) struct SimpleCommand {

@@ -7,9 +7,7 @@ use std::collections::HashMap;
 
 use super::programs::lists;
 use super::python_tokens::{Statement, Token, statements};
-use super::steps::{Replacement, ShellStep};
-
-type CertainResult<T> = Result<T, &'static str>;
+use super::steps::{CertainResult, Replacement, ShellStep};
 
 const SCRIPT: &str = "a script";
 const UNKNOWN_TEXT: &str = "an output whose text is unknown";

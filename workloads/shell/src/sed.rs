@@ -1,6 +1,8 @@
 //! Scripts of `sed`: the edits of lines that follow from the text alone, and whether a script works on other files.
 
-use super::steps::{AddedPlace, LineEdit, LineRange, Replacement};
+use super::command::UNKNOWN_OPTIONS;
+use super::steps::{AddedPlace, CertainResult, LineEdit, LineRange, Replacement};
+use super::words::Word;
 
 /// The longest script that is read, in commands.
 const LONGEST: usize = 1000;
@@ -10,6 +12,78 @@ const SPECIAL: &str = ".*[]^$+?(){}|\\";
 
 /// Those of them that have it in extended patterns only.
 const SPECIAL_EXTENDED: &str = "+?(){}|";
+
+/// The arguments of `sed`.
+#[derive(Default)]
+pub(super) struct SedCall<'a> {
+    pub(super) is_in_place: bool,
+    /// Whether it prints only what the script says.
+    pub(super) is_quiet: bool,
+    /// Whether its lines do not end with newlines.
+    pub(super) has_other_lines: bool,
+    /// Whether its patterns are extended ones.
+    pub(super) is_extended: bool,
+    pub(super) scripts: Vec<Word>,
+    pub(super) operands: Vec<&'a Word>,
+}
+
+impl<'a> SedCall<'a> {
+    pub(super) fn new(words: &'a [Word]) -> CertainResult<Self> {
+        let mut call = Self::default();
+        let mut rest = words.iter().peekable();
+        while let Some(word) = rest.next() {
+            let text = word.text.as_str();
+            if text == "--" {
+                call.operands.extend(rest);
+                break;
+            }
+            if let Some(name) = text.strip_prefix("--") {
+                match name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))) {
+                    ("expression", Some(value)) => {
+                        call.scripts.push(Word { text: value.to_owned(), ..word.clone() });
+                    }
+                    ("expression", None) => call.scripts.push(rest.next().ok_or(UNKNOWN_OPTIONS)?.clone()),
+                    ("in-place", None) => call.is_in_place = true,
+                    ("quiet" | "silent", None) => call.is_quiet = true,
+                    ("regexp-extended", None) => call.is_extended = true,
+                    ("separate" | "unbuffered" | "posix" | "sandbox", None) => {}
+                    ("null-data", None) => call.has_other_lines = true,
+                    ("file", _) => return Err("a script"),
+                    _ => return Err(UNKNOWN_OPTIONS),
+                }
+                continue;
+            }
+            let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+                call.operands.push(word);
+                continue;
+            };
+            for (at, letter) in letters.char_indices() {
+                let value = &letters[at + 1..];
+                match letter {
+                    'n' => call.is_quiet = true,
+                    'E' | 'r' => call.is_extended = true,
+                    's' | 'u' => {}
+                    'z' => call.has_other_lines = true,
+                    'e' => {
+                        call.scripts.push(match value {
+                            "" => rest.next().ok_or(UNKNOWN_OPTIONS)?.clone(),
+                            value => Word { text: value.to_owned(), ..word.clone() },
+                        });
+                        break;
+                    }
+                    'i' if value.is_empty() => {
+                        call.is_in_place = true;
+                        // BSD's `-i ''`.
+                        rest.next_if(|next| next.text.is_empty());
+                    }
+                    'f' => return Err("a script"),
+                    _ => return Err(UNKNOWN_OPTIONS),
+                }
+            }
+        }
+        Ok(call)
+    }
+}
 
 /// A script.
 #[derive(Debug, Default, PartialEq, Eq)]

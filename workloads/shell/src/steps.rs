@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What is certain of a command, or why it is not.
+pub(super) type CertainResult<T> = Result<T, &'static str>;
+
 /// The language of a shell command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
