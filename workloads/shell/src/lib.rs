@@ -28,6 +28,9 @@ pub use steps::{
     ShownText,
 };
 
+/// The most operations of one command. The arguments of a line of 1 MiB would be 500,000.
+const STEPS_MAX: usize = 10_000;
+
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.
 pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
@@ -36,6 +39,9 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
         Platform::PowerShell => powershell::operations(command, output, ok),
         Platform::Cmd => cmd::operations(command, output, ok),
     };
+    if work.steps.len() > STEPS_MAX {
+        return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("a command of extreme size") };
+    }
     if file_text::is_cut_output(output) {
         // A cut output lists only a part, and may hide that a write failed.
         work.listed.clear();
@@ -624,6 +630,19 @@ mod tests {
         }
         for line in ["echo $a", "x-Y=1 ls", "grep 'Get-Item' a", "git log --Format-x", "cat README-CN.md Read-Me.md"] {
             assert!(!is_powershell(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_with_very_many_arguments_is_not_replayed() {
+        for (platform, program, between) in
+            [(Platform::Posix, "rm -f", " "), (Platform::PowerShell, "del", ","), (Platform::Cmd, "del", " ")]
+        {
+            let steps = |arguments: usize| {
+                let line = format!("{program} {}", vec!["a"; arguments].join(between));
+                work(platform, &line, "", true).steps.len()
+            };
+            assert_eq!((steps(STEPS_MAX), steps(STEPS_MAX + 1)), (STEPS_MAX, 0), "{platform:?}");
         }
     }
 
