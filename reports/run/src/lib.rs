@@ -11,6 +11,7 @@ mod histogram;
 mod looks;
 mod model_files;
 mod plan;
+pub mod properties;
 mod sample;
 mod scratch;
 

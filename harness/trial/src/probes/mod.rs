@@ -17,6 +17,7 @@ use arms::backend::{Backend, Workspace, WorkspaceConfig};
 use arms::source::Source;
 use figures::conformance::CONFORMANCE;
 use figures::evidence::CRON_KILL;
+use rundir::properties::{PROPERTIES, PROPERTY};
 use rundir::{Fault, Outcome, Probe, RUN_DIRECTORY_VERSION};
 
 use crate::features::{short_features, try_in_workspace};
@@ -29,8 +30,8 @@ pub use cron::KILLS_LIMIT;
 pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
     let tools = tools::names().into_iter().map(str::to_owned).collect();
     let facts = visible::NAMES.map(str::to_owned).into();
-    let properties = properties::NAMES.map(str::to_owned).into();
-    [(properties::ASPECT.to_owned(), properties), ("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()
+    let properties = PROPERTIES.map(|(name, _)| name.to_owned()).into();
+    [(PROPERTY.to_owned(), properties), ("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()
 }
 
 /// How long any one step of a probe may take.
@@ -56,7 +57,7 @@ pub struct Prober {
 impl Prober {
     /// Runs all probes without faults.
     pub fn probes(&self) -> Vec<Probe> {
-        let mut probes = self.supervised(properties::ASPECT, properties::probe);
+        let mut probes = self.supervised(PROPERTY, properties::probe);
         // The other probes run programs, which need paths.
         if self.backend.has_paths() {
             probes.extend(self.supervised("tool", tools::probe));

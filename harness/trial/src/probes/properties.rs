@@ -12,29 +12,16 @@ use std::time::{Duration, Instant};
 
 use arms::backend::{PropertyCall, Workspace, WorkspaceConfig};
 use processes::wait_until;
+use rundir::properties::{
+    DIFF, FORK, MACHINE_LOSS, PORTABLE, PROPERTIES, PROPERTY, SECOND_PROCESS, SNAPSHOT, VERSIONS, WATCHERS,
+    WATCHERS_OTHER_HOST,
+};
 use rundir::{Outcome, Probe};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::{Prober, STEP_LIMIT};
 use crate::watchdog::Watchdog;
-
-/// The aspect of these probes.
-pub(super) const ASPECT: &str = "property";
-
-const PORTABLE: &str = "portable";
-const SNAPSHOT: &str = "snapshot";
-const DIFF: &str = "diff";
-const VERSIONS: &str = "versions";
-const FORK: &str = "fork";
-const MACHINE_LOSS: &str = "survives-machine-loss";
-const SECOND_PROCESS: &str = "second-process";
-const WATCHERS: &str = "watchers";
-const OTHER_HOST: &str = "watchers-other-host";
-
-/// The properties that are probed, in order.
-pub(super) const NAMES: [&str; 9] =
-    [PORTABLE, SNAPSHOT, DIFF, VERSIONS, FORK, MACHINE_LOSS, SECOND_PROCESS, WATCHERS, OTHER_HOST];
 
 /// How long an event of a change through the same mount may take.
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
@@ -69,19 +56,19 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             Ok(Some(detail)) => (Outcome::Ok, detail),
             Ok(None) => {
                 watchdog.mend();
-                return probes.push(Probe::not_offered(ASPECT, name, &prober.arm));
+                return probes.push(Probe::not_offered(PROPERTY, name, &prober.arm));
             }
             Err(_) if watchdog.killed().is_some() => (Outcome::Hang, "hung and was aborted".to_owned()),
             Err(Failure(outcome, detail)) => (outcome, detail),
         };
         watchdog.mend();
-        probes.push(prober.probe(ASPECT, name, outcome, detail));
+        probes.push(prober.probe(PROPERTY, name, outcome, detail));
     };
     let is_over = || prober.interrupt.is_set() || watchdog.is_abandoned();
     let holds_data = prober.backend.describe().capabilities.holds_data;
     if !holds_data || prober.shows_rows() || !prober.backend.has_paths() {
         let mut found = in_tools(prober);
-        for name in NAMES {
+        for (name, _) in PROPERTIES {
             let own = found.iter().position(|(of, _)| *of == name);
             let finding = own.map_or(Ok(None), |at| found.swap_remove(at).1);
             record(name, finding);
@@ -102,7 +89,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         (FORK, Open::fork),
         (SECOND_PROCESS, Open::second_process),
         (WATCHERS, Open::watchers),
-        (OTHER_HOST, Open::watchers_other_host),
+        (WATCHERS_OTHER_HOST, Open::watchers_other_host),
     ];
     let mut is_cut = false;
     for (name, find) in steps {

@@ -12,12 +12,12 @@ use super::hosts::HostFigure;
 use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::limits::{DAY_S, LEAST_SHARE, MOST_COUNT, ONE_TRY, YEAR_S};
 use super::model_files::FileMeasure;
-use super::probes::{Aspect, MACHINE_LOSS, PROPERTIES};
-
+use super::probes::Aspect;
 use super::scores::{Divisor, QuestionShare, ScoreMeasure, is_less_better, is_of_question, unknown_count};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
+use rundir::properties::{MACHINE_LOSS, PROPERTIES};
 
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -94,7 +94,7 @@ pub enum Measure {
         /// The steps, added up.
         steps: Vec<MixStep>,
     },
-    /// The time that one call in a hundred takes or exceeds.
+    /// The 99th percentile of the calls.
     Tail(Latency),
     /// The share of a sample of questions that a method answers, with its interval.
     Questions(QuestionShare),
@@ -540,8 +540,9 @@ impl Measure {
                 if let Some((_, twice)) = of.iter().enumerate().find(|(at, name)| of[..*at].contains(name)) {
                     return Some(("of", format!("names {twice:?} twice, so that it would count twice")));
                 }
-                let unknown = of.iter().find(|name| !PROPERTIES.contains(&name.as_str()))?;
-                let message = format!("unknown property {unknown:?}; use one of {}", PROPERTIES.join(", "));
+                let unknown = of.iter().find(|name| PROPERTIES.iter().all(|(known, _)| known != name))?;
+                let known = PROPERTIES.map(|(known, _)| known).join(", ");
+                let message = format!("unknown property {unknown:?}; use one of {known}");
                 Some(("of", message))
             }
             Measure::Mix { steps } => {

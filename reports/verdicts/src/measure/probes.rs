@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rundir::properties::{MACHINE_LOSS, PROPERTIES, PROPERTY};
 use rundir::{Outcome, PROBES, Probe, SkipReason};
 use serde::Deserialize;
 
@@ -9,25 +10,6 @@ use super::{ArmReading, Evidence, Gap, GapKind, MeasureResult, missing};
 use figures::conformance::{CONFORMANCE, tried_features};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
-
-/// The properties that a run probes.
-pub(super) const PROPERTIES: [&str; 9] = [
-    "portable",
-    "snapshot",
-    "diff",
-    "versions",
-    "fork",
-    MACHINE_LOSS,
-    "second-process",
-    "watchers",
-    "watchers-other-host",
-];
-
-/// The property of keeping the files when the machine is lost.
-pub(super) const MACHINE_LOSS: &str = "survives-machine-loss";
-
-/// The aspect of probes of properties.
-const PROPERTY: &str = "property";
 
 inputs::named! {
     /// The aspect of a probe.
@@ -271,17 +253,7 @@ fn provenance_of(name: &str) -> Provenance {
 
 /// What a property gives, in a sentence about a need.
 fn property_words(name: &str) -> &'static str {
-    match name {
-        "portable" => "a portable state",
-        "snapshot" => "snapshots",
-        "diff" => "diffs",
-        "versions" => "versions",
-        "fork" => "forks",
-        MACHINE_LOSS => "files that survive the machine",
-        "second-process" => "a second process",
-        "watchers" => "watchers",
-        _ => "watchers on another host",
-    }
+    PROPERTIES.iter().find(|(property, _)| *property == name).map_or("another property", |(_, words)| words)
 }
 
 /// Whether a feature is of a group: `links: symbolic` is of `links`, and of itself.

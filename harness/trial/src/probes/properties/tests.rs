@@ -246,7 +246,7 @@ fn a_property_that_a_backend_does_not_name_is_not_offered() {
         };
         assert_eq!(*outcome, expected, "{name}: {detail}");
     }
-    assert_eq!(found.len(), NAMES.len());
+    assert_eq!(found.len(), PROPERTIES.len());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_plain_directory_is_portable_and_offers_no_snapshot() {
         assert_eq!(outcome(name), Outcome::Ok, "{found:?}");
     }
     // No other host sees a plain directory.
-    for name in [SNAPSHOT, DIFF, VERSIONS, FORK, MACHINE_LOSS, OTHER_HOST] {
+    for name in [SNAPSHOT, DIFF, VERSIONS, FORK, MACHINE_LOSS, WATCHERS_OTHER_HOST] {
         assert_eq!(outcome(name), Outcome::Skipped, "{found:?}");
     }
 }
@@ -269,5 +269,5 @@ fn files_in_tool_calls_are_portable_by_their_snapshot() {
     let ok = found.iter().filter(|(_, outcome, _)| *outcome == Outcome::Ok);
     let ok: Vec<&str> = ok.map(|(name, ..)| name.as_str()).collect();
     assert_eq!(ok, [PORTABLE, SNAPSHOT], "{found:?}");
-    assert_eq!(found.len(), NAMES.len());
+    assert_eq!(found.len(), PROPERTIES.len());
 }
