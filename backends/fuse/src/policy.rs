@@ -10,7 +10,7 @@ const A_YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long the kernel may answer from its caches, and which requests it may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachePolicy {
-    /// Lifetime of names, missing names and attributes in the kernel.
+    /// Lifetime of missing names and of new files in the kernel; [`attr_ttl`] has that of others.
     pub(crate) ttl: Duration,
     /// Answer `open` and `opendir` with `ENOSYS`. The kernel then stops sending them, and keeps pages and
     /// listings from one open to the next.
@@ -22,11 +22,11 @@ pub(crate) struct CachePolicy {
 }
 
 impl CachePolicy {
-    /// `writeback` applies only to an exclusive store: with it, the kernel would not see sizes that another
-    /// host changes.
+    /// `writeback` applies only to an exclusive store: the kernel then keeps its own size of a file, whatever the store
+    /// answers.
     pub(crate) fn for_store(coherence: Coherence, writeback: bool) -> Self {
         match coherence {
-            // While this mount is the only writer, the kernel's caches never become stale.
+            // Nothing that the kernel keeps becomes stale by itself.
             Coherence::Exclusive => Self { ttl: A_YEAR, no_open: true, direct_io: false, writeback },
             Coherence::Uncached => Self { ttl: Duration::ZERO, no_open: false, direct_io: true, writeback: false },
         }

@@ -256,7 +256,7 @@ impl Redo {
         self.copy(&header)?;
         self.header = header;
         if !self.is_pending() {
-            // Full means that it knows.
+            // If the channel is full, the commit thread knows already.
             let _ = self.wake.try_send(());
         }
         self.end += self.record.len() as u64;

@@ -143,8 +143,8 @@ impl Gauge {
         Reading { at: Instant::now(), stalled_us: self.stalled_us() }
     }
 
-    /// Computes the load of a pass at its end. Limits on stalls apply only if the pass cannot have caused them:
-    /// `is_alone` says that it has no daemon, `waits_for_disk` that its workload uses the disk.
+    /// Computes the load of a pass at its end. Limits on waits for the disk or a processor apply only if the pass cannot have
+    /// caused them: `is_alone` says that it has no daemon, `waits_for_disk` that its workload uses the disk.
     pub fn end(&self, began: &Reading, is_alone: bool, waits_for_disk: bool) -> Load {
         let took = began.at.elapsed().as_micros().max(1) as f64;
         let now = self.stalled_us();

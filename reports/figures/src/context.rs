@@ -202,7 +202,7 @@ pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
 /// Accounts for the contexts of a run.
 ///
 /// # Errors
-/// If a model has no price on the day of the run, or a context lacks tokens of its session.
+/// If one of [`MODELS`] has no price on the day of the run, or a context lacks tokens of its session.
 pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
     let day: String = run.plan.created.chars().take(10).collect();
     let mut found = Contexts::default();

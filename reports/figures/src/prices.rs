@@ -559,7 +559,7 @@ cache_write = 2.5
         assert!(near.contains("the nearest are claude-opus-4-6, "), "{near}");
         // Each name matches its own row.
         for model in &prices.models {
-            assert_eq!(prices.of(&model.name, "2026-11-22").unwrap().name, model.name);
+            assert_eq!(prices.of(&model.name, &model.effective_from).unwrap().name, model.name);
         }
     }
 

@@ -259,7 +259,7 @@ impl Plan {
         self.probes && self.tries_arm(name)
     }
 
-    /// Whether this run probes an arm or kills its daemon, where it does so at all: each shard has a part of them.
+    /// Whether this run has a part in the probes and kills of an arm: of several shards, one has it.
     pub fn tries_arm(&self, name: &str) -> bool {
         let probed = self.arms.iter().filter(|arm| arm.can_be_candidate() && arm.unavailable.is_none());
         let number = probed.into_iter().position(|arm| arm.name == name);
@@ -479,7 +479,7 @@ impl Default for Margins {
     }
 }
 
-/// The limits of a quiet machine. A round with a pass beyond any of them is in no figure.
+/// When the machine is busy, and what a run does then. A pass beyond one of the first six limits is a busy pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
@@ -489,7 +489,8 @@ pub struct Limits {
     /// Share of a pass in which a task waited for a processor.
     /// It applies to passes without a daemon and without disk access.
     pub cpu: f64,
-    /// Share of a pass in which a task waited for input or output. It applies to passes without disk access.
+    /// Share of a pass in which a task waited for input or output.
+    /// It applies to passes without a daemon and without disk access.
     pub io: f64,
     /// Share of a pass in which a task waited for memory.
     pub memory: f64,
@@ -500,7 +501,8 @@ pub struct Limits {
     pub runnable: u32,
     /// The most rounds that may be repeated, as a share of the fewest rounds of a cell, rounded up.
     pub repeats: f64,
-    /// Share of busy passes above which a run keeps them, and widens its intervals by what they can have changed.
+    /// The largest share of busy passes of a run that leaves rounds with busy passes out of its figures. A run with more is
+    /// busy: it keeps them, and widens its intervals by what they can have changed.
     pub busy_share: f64,
 }
 

@@ -56,7 +56,7 @@ pub fn figure(sample: &Sample, calls: &Calls) -> f64 {
     if is_median(sample, calls) { calls.p50_ns as f64 } else { calls.mean_ns() }
 }
 
-/// The excess of the mean of all calls over their figure, in nanoseconds a call: what rare slow calls add.
+/// What rare slow calls add: the mean of all calls less their figure, in nanoseconds a call.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Tail {
     /// The mean over epochs. It is below 0 if fast calls are further from the median than slow ones.

@@ -231,7 +231,8 @@ pub type EntrySink<'a> = &'a mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>;
 /// Whether a store may change other than through this mount. This decides what the kernel may cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
-    /// Only this mount changes the store: names, attributes and pages stay valid until it changes them.
+    /// Only this mount changes the store, or the store tells the kernel of each change by others: names, attributes and
+    /// pages stay valid until then.
     Exclusive,
     /// Nothing may be cached: every call must reach the store.
     Uncached,

@@ -1,4 +1,4 @@
-//! From rows to a verdict, and the smallest change that would flip it. A pure function of the rows' states.
+//! From the states of rows to a verdict, and from their figures and bounds to the smallest change that would flip it.
 
 use std::cmp::Ordering;
 
