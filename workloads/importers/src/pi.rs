@@ -64,8 +64,8 @@ fn line(recorder: &mut Recorder, record: &Value) {
 /// The text that a fork of Pi puts in place of results that it removes from a long session.
 const REMOVED: &str = "[Compacted history content evicted";
 
-/// Whether a message is a result of a fork of Pi, which keeps what it showed the user beside what the model saw: of a read, the
-/// lines without marks, and of an edit, the changed lines. They stay if the text is removed later.
+/// Whether a message is a result that keeps what the user was shown beside what the model saw: of an edit, the changed lines, and
+/// with a fork of Pi, of a read, the lines without marks. They stay if the text is removed later.
 fn has_details(message: &Value) -> bool {
     let details = &message["details"];
     details["displayContent"].is_object() || details["isDirectory"] == true || details["diff"].is_string()
@@ -105,20 +105,23 @@ fn lines_shown(kept: &str, details: &Value) -> String {
     shown
 }
 
-/// The changed lines of an edit whose diff has a mark and a number before each line: ` 7|text`. The number of a new line is that in
-/// the file after the edit, and ` 9|...` stands for lines that are left out. `None` if the numbers are not those of one file.
+/// The changed lines of an edit, whose diff has a mark and a number before each line: ` 7 text`, with the numbers set to the right,
+/// and with a fork ` 7|text`. The number of a new line is that in the file after the edit. `...` stands for lines that are left
+/// out: Pi writes no number before it, and the fork writes ` 9|...`. `None` if the numbers are not those of one file.
 fn hunks(diff: &str) -> Option<Vec<Hunk>> {
     let mut hunks: Vec<Hunk> = Vec::new();
     // The line of the file before the edit that is the next one, whether it is known, and how many lines the edit has added.
     let (mut next, mut is_known, mut added) = (1_i64, false, 0_i64);
     for line in diff.split('\n') {
-        let (mark, rest) = (line.chars().next().filter(|mark| " -+".contains(*mark))?, &line[1..]);
-        let (number, text) = rest.split_once('|')?;
-        let number: i64 = number.parse::<u32>().ok()?.into();
-        if mark == ' ' && text == "..." {
+        let mark = line.chars().next().filter(|mark| " -+".contains(*mark))?;
+        let rest = line[1..].trim_start_matches(' ');
+        let (number, text) = rest.split_at(rest.find(|sign: char| !sign.is_ascii_digit())?);
+        if mark == ' ' && (text == "|..." || rest == "...") {
             is_known = false;
             continue;
         }
+        let number: i64 = number.parse::<u32>().ok()?.into();
+        let text = text.strip_prefix(['|', ' '])?;
         let place = if mark == '+' { number - added } else { number };
         if place < next || is_known && place > next {
             return None;
@@ -217,9 +220,28 @@ mod tests {
         // What the agent saw was as long as what is left of it.
         assert_eq!(edited.results().next().unwrap().output().unwrap().len(), diff.len());
         // Lines of two files, a number that is not the next one, and a diff of another kind.
-        for other in ["-4|a\n+4|b\n 2|c", " 3|a\n 5|b", " 3|a\n+5|b", "- 4 a\n+ 4 b", ""] {
+        for other in ["-4|a\n+4|b\n 2|c", " 3|a\n 5|b", " 3|a\n+5|b", "@@ -4 +4 @@\n-a\n+b", ""] {
             assert_eq!(calls(&session(other)), ["edit edit a.txt"], "{other}");
         }
+    }
+
+    #[test]
+    fn an_edit_is_at_the_lines_that_its_details_state() {
+        let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+        let args = json!({"path": "/w/p/a.txt", "oldText": "same", "newText": "other"});
+        let edit = json!({"type": "toolCall", "id": "c1", "name": "edit", "arguments": args});
+        let diff = "    ...\n   8 ...\n-  9 same\n+  9 other\n  10 end\n    ...";
+        let lines = [
+            json!({"type": "session", "version": 3, "id": "s", "cwd": "/w/p"}).to_string(),
+            record(json!({"role": "assistant", "content": [edit]})),
+            record(json!({"role": "toolResult", "toolCallId": "c1", "toolName": "edit",
+                "content": [{"type": "text", "text": "Successfully replaced text in /w/p/a.txt."}], "details": {"diff": diff}})),
+        ];
+        let edited = imported("pi", &lines.join("\n"));
+        assert_eq!(calls(&edited), ["edit edit a.txt: 1 replacements"]);
+        let file = files(&edited).remove(0);
+        let lines: Vec<&str> = file.lines().collect();
+        assert_eq!((lines[7], lines[8], lines[9]), ("...", "same", "end"));
     }
 
     #[test]
