@@ -173,7 +173,26 @@ impl Measure {
 
     /// Whether its figure is a time of calls, or how one grows, which a busy machine changes.
     pub fn is_timed(&self) -> bool {
-        matches!(self, Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_))
+        match self {
+            Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_) => true,
+            Measure::Passes { .. }
+            | Measure::Probes { .. }
+            | Measure::Conformance { .. }
+            | Measure::Faults { .. }
+            | Measure::Kept { .. }
+            | Measure::Score(_)
+            | Measure::Results { .. }
+            | Measure::Context(_)
+            | Measure::ModelFiles(_)
+            | Measure::Lag { .. }
+            | Measure::Cost(_)
+            | Measure::Durability { .. }
+            | Measure::Hosts { .. }
+            | Measure::Burden { .. }
+            | Measure::Property { .. }
+            | Measure::Questions(_)
+            | Measure::ScoreGrowth(_) => false,
+        }
     }
 
     /// The unit of its figure.
@@ -352,7 +371,14 @@ impl Measure {
             Measure::Questions(share) => vec![(&share.workload, None)],
             Measure::Context(context) => context.sessions().map(|session| (session, None)).collect(),
             Measure::Cost(cost) => vec![(&cost.workload, None)],
-            _ => Vec::new(),
+            Measure::Probes { .. }
+            | Measure::Conformance { .. }
+            | Measure::Faults { .. }
+            | Measure::Kept { .. }
+            | Measure::ModelFiles(_)
+            | Measure::Durability { .. }
+            | Measure::Burden { .. }
+            | Measure::Property { .. } => Vec::new(),
         }
     }
 
