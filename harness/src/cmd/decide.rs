@@ -88,7 +88,7 @@ impl Decide {
         } else {
             self.format.print(
                 || decisions_text(&overview, &decisions),
-                || decisions_markdown(&decisions),
+                || decisions_markdown(&overview, &decisions),
                 &PrintedDecisions { answer: &overview, decisions: &decisions },
             )?
         }

@@ -224,6 +224,37 @@ fn each_planting_leads_to_its_advice_and_words() {
 }
 
 #[test]
+fn an_arm_that_only_runs_of_other_questions_have_leaves_a_use_decided() {
+    let mut run = good();
+    fail_tool(&mut run, "sqlite");
+    let mut more = good();
+    second_arm(&mut more, "other");
+    more.plan.arms.retain(|arm| arm.name != "sqlite");
+    more.probes.retain(|probe| probe.arm != "other");
+    let policy = Policy::parse(Path::new("p.toml"), POLICY).unwrap();
+    let answer = |runs: [&Run; 2]| {
+        let summaries = runs.map(|run| summarise(run).unwrap());
+        let contexts = runs.map(|run| contexts(run, &Prices::built_in().unwrap()).unwrap());
+        let runs = (0..2).flat_map(|at| Evidence::of(runs[at], &summaries[at], &contexts[at]).runs);
+        let evidence = Evidence { runs: runs.collect() };
+        let decisions = decide(&policy, POLICY, &evidence);
+        Overview::of(&decisions, &evidence.runs).uses.remove(0)
+    };
+    // A run that was planned with the policy asks about its arms.
+    assert_eq!(answer([&run, &more]).kind, AdviceKind::NotDecided);
+    more.plan.policies.clear();
+    let decided = answer([&run, &more]);
+    assert_eq!((decided.kind, &decided.undecided[..]), (AdviceKind::Keep, &["other".to_owned()][..]));
+    assert!(decided.planned, "one program made both runs");
+    let words = decided.sentences().join(" ");
+    assert!(words.contains("Not decided: other."), "{words}");
+    more.environment.binary_sha256 = "f".repeat(64);
+    assert!(!answer([&run, &more]).planned);
+    run.plan.policies.clear();
+    assert_eq!(answer([&run, &more]).kind, AdviceKind::NotDecided);
+}
+
+#[test]
 fn a_fragile_answer_says_what_makes_it_so_and_no_other_answer_does() {
     const UNMEASURED: &str = "no run measured a real network";
     let with_unmeasured = POLICY.replacen("[advice]\n", "[advice]\nunmeasured = \"a real network\"\n", 1);

@@ -9,6 +9,7 @@ use super::figure::{AnswerFigure, compared};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::text::lower;
+use rundir::Plan;
 use verdicts::decide::{
     CANDIDATE, Decision, Flip, Gap, GapKind, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
 };
@@ -147,7 +148,7 @@ pub struct UseAnswer {
     pub(super) needs_quiet: bool,
     /// Whether the use is not decided because no run has its evidence.
     pub lacks_evidence: bool,
-    /// Whether all runs were planned with exactly this policy.
+    /// Whether the policy was fixed before all runs.
     pub planned: bool,
 }
 
@@ -167,6 +168,19 @@ pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseA
     // Stable: the others stay in the order of the policies.
     answers.sort_by_key(|answer| answer.kind == AdviceKind::NotDecided);
     answers
+}
+
+/// Whether a run that was planned with the policy has the candidate. An arm of other runs alone, such as one behind a simulated
+/// distance, lacks most of the policy's evidence: a use may be decided without it.
+fn is_asked(decision: &Decision, runs: &[RunEvidence<'_>]) -> bool {
+    let has_policy = |plan: &Plan| {
+        let given = plan.policy.as_ref();
+        plan.policies.contains_key(&decision.policy) || given.is_some_and(|given| given.name == decision.policy)
+    };
+    let has_arm = |plan: &Plan| plan.arm(&decision.candidate).is_some();
+    let (with_policy, others): (Vec<&Plan>, Vec<&Plan>) =
+        runs.iter().map(|run| &run.run.plan).partition(|plan| has_policy(plan));
+    with_policy.is_empty() || with_policy.into_iter().any(has_arm) || !others.into_iter().any(has_arm)
 }
 
 /// The number of daemons, mounts and needs of an arm, plus one if it has a bucket: a team must run or rent its server.
@@ -298,11 +312,13 @@ impl UseAnswer {
             by_strength(of_verdict.collect(), runs)
         };
         let open = with(PolicyVerdict::NotDecided);
+        let asked = open.iter().copied().filter(|decision| is_asked(decision, runs));
         let order = [
             (AdviceKind::Choose, with(PolicyVerdict::Adopt)),
             (AdviceKind::ChooseIf, with(PolicyVerdict::AdoptIf)),
-            (AdviceKind::NotDecided, open.clone()),
+            (AdviceKind::NotDecided, asked.collect()),
             (AdviceKind::Keep, with(PolicyVerdict::Archive)),
+            (AdviceKind::NotDecided, open.clone()),
         ];
         let (kind, found) = order.into_iter().find(|(_, found)| !found.is_empty())?;
         let (best, others) = found.split_first()?;

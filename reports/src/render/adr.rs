@@ -2,7 +2,7 @@
 
 use inputs::border::markdown;
 
-use super::decisions::{decisions_markdown, titles};
+use super::decisions::{reasons, titles};
 use rundir::Run;
 use verdicts::decide::{Decision, PolicyVerdict, RowRole, RowState};
 
@@ -81,5 +81,5 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         text += &format!("  - what would change it: {flip}\n");
     }
     text += "\n## Evidence\n\n";
-    text + &decisions_markdown(decisions)
+    text + &reasons(decisions)
 }

@@ -1,4 +1,4 @@
-//! Decisions as pages: the matrix of policies and candidates, the figures that carry it, and the rows of each policy.
+//! Decisions as pages: the verdicts of each policy, the figures that carry them, and the rows of each policy.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use inputs::border::terminal_cell;
 use super::csv_file::{csv, csv_columns};
 use super::markdown::markdown;
 use super::output::WriteError;
+use super::page::QUESTION;
 use super::part::Part::{self, Folded, Heading, List, Matrix, Table, Text};
 use crate::answer::Overview;
 use figures::text::{columns, paragraph, table};
@@ -14,7 +15,10 @@ use verdicts::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, arm_word
 
 /// The verdicts that are no plain words.
 const VERDICTS: &str = "adopt: change to the candidate. archive: keep what you have, not the candidate.";
-/// Figures below the matrix.
+/// The verdicts in the order in which they are listed.
+const VERDICT_ORDER: [PolicyVerdict; 4] =
+    [PolicyVerdict::Adopt, PolicyVerdict::AdoptIf, PolicyVerdict::NotDecided, PolicyVerdict::Archive];
+/// Figures below the verdicts.
 const FIGURES: usize = 3;
 /// The most lines of a use among decisions in a terminal.
 const ANSWER_LINES: usize = 8;
@@ -41,9 +45,22 @@ fn candidates(decisions: &[Decision]) -> Vec<&str> {
     candidates
 }
 
-/// The matrix: a row for each policy, a column for each candidate.
-fn matrix(decisions: &[Decision]) -> Part {
+/// The most candidates that have a column each.
+const MOST_COLUMNS: usize = 6;
+
+/// The verdicts of each policy: with the first reason of each, or of many candidates the names.
+fn overview(decisions: &[Decision]) -> Part {
     let candidates = candidates(decisions);
+    if candidates.len() > MOST_COLUMNS {
+        let rows = names(decisions, |decision| &decision.policy).into_iter().map(|policy| {
+            let mut cells = vec![title(decisions, policy).to_owned()];
+            cells.extend(VERDICT_ORDER.map(|verdict| with_verdict(decisions, policy, verdict).join(", ")));
+            cells
+        });
+        let mut head = columns("use");
+        head.extend(VERDICT_ORDER.map(|verdict| verdict.name().to_owned()));
+        return Table(head, rows.collect());
+    }
     let mut head = columns("use");
     head.extend(candidates.iter().map(|name| (*name).to_owned()));
     let policies = names(decisions, |decision| &decision.policy).into_iter();
@@ -83,7 +100,7 @@ fn shortened(text: &str) -> String {
     format!("{}…", whole.trim_end_matches([',', ':', ';']))
 }
 
-/// The figures that carry the matrix: of each policy the one that decides first, decided verdicts before others.
+/// The figures that carry the verdicts: of each policy the one that decides first, decided verdicts before others.
 pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
     let decided = |decision: &&Decision| decision.verdict != PolicyVerdict::NotDecided;
     let order = decisions.iter().filter(decided);
@@ -102,13 +119,13 @@ pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
     lines.map(|(policy, candidate, figure)| format!("{}, {candidate}: {figure}", title(decisions, policy))).collect()
 }
 
-/// The first screen: question, matrix, figures.
+/// The first screen: question, verdicts, figures.
 pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     if decisions.is_empty() {
         return;
     }
     parts.push(Heading(2, "Which context backend, for what, at what cost".to_owned()));
-    parts.push(matrix(decisions));
+    parts.push(overview(decisions));
     parts.push(List(carrying(decisions)));
     parts.push(Text(VERDICTS.to_owned()));
     let gaps = gaps(decisions);
@@ -264,18 +281,19 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
     rows.collect()
 }
 
+/// The candidates that a policy has given a verdict.
+fn with_verdict<'a>(decisions: &'a [Decision], policy: &str, verdict: PolicyVerdict) -> Vec<&'a str> {
+    let found = decisions.iter().filter(|decision| decision.policy == policy && decision.verdict == verdict);
+    found.map(|decision| decision.candidate.as_str()).collect()
+}
+
 /// The verdicts of each use with the candidates that got them, in lines for a terminal.
 fn verdict_lines(decisions: &[Decision]) -> String {
     let mut text = format!("{VERDICTS}\n");
-    let verdicts = [PolicyVerdict::Adopt, PolicyVerdict::AdoptIf, PolicyVerdict::NotDecided, PolicyVerdict::Archive];
     for policy in names(decisions, |decision| &decision.policy) {
         text += &paragraph("  ", "    ", &format!("{} (--policy {policy})", title(decisions, policy)));
-        for verdict in verdicts {
-            let found = decisions.iter();
-            let found: Vec<&str> = found
-                .filter(|decision| decision.policy == policy && decision.verdict == verdict)
-                .map(|decision| decision.candidate.as_str())
-                .collect();
+        for verdict in VERDICT_ORDER {
+            let found = with_verdict(decisions, policy, verdict);
             if !found.is_empty() {
                 let line = format!("{}: {}", verdict.name(), found.join(", "));
                 text += &paragraph("    ", "      ", &line);
@@ -369,8 +387,15 @@ pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<Strin
     Some(paragraph("", "", &text))
 }
 
-/// Decisions as a Markdown page.
-pub fn decisions_markdown(decisions: &[Decision]) -> String {
+/// Decisions as a Markdown page, after the answers for all uses.
+pub fn decisions_markdown(answer: &Overview, decisions: &[Decision]) -> String {
+    let answers = answer.uses.iter().map(|answer| format!("{}: {}", answer.title, answer.sentences().join(" ")));
+    let parts = [Heading(1, QUESTION.to_owned()), List(answers.collect())];
+    format!("{}\n{}", markdown(&parts), reasons(decisions))
+}
+
+/// Verdicts and reasons of decisions, in Markdown.
+pub(super) fn reasons(decisions: &[Decision]) -> String {
     let mut parts = Vec::new();
     first_screen(decisions, &mut parts);
     policies(decisions, &mut parts);

@@ -33,7 +33,7 @@ use rundir::{Basis, Outcome, Placement, cache_state};
 use verdicts::decide::MODEL_ARMS;
 
 /// The question that a report answers.
-const QUESTION: &str = "Where should an agent keep its files?";
+pub(super) const QUESTION: &str = "Where should an agent keep its files?";
 /// How to read the figures, pictures and confidences of the first screen.
 const HOW_TO_READ: &str = "×0.8 is 0.8 times today's figure. A picture shows each candidate's best benefit and worst cost: the middle line is today's figure, the left tick the benefit needed, the shade the cost tolerated; each row has its own scale. \"sure\": the answer stays the same when any one bound is halved or doubled, or any one figure is at an end of its interval. \"fragile\": it changes, or something that matters was not measured.";
 /// Uses on the first screen; the page Why has the others.

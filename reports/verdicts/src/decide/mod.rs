@@ -10,6 +10,9 @@ mod sources;
 mod tests;
 mod verdict;
 
+use std::collections::BTreeSet;
+
+use rundir::Run;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -35,7 +38,7 @@ pub struct Decision {
     pub policy: String,
     /// SHA-256 of its text.
     pub policy_sha256: String,
-    /// Whether all runs were planned with exactly this policy.
+    /// Whether the policy was fixed before all runs.
     pub planned: bool,
     /// The policy's question.
     pub question: String,
@@ -219,15 +222,16 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
     rows
 }
 
-/// Whether every measured run was planned with this policy, and at least one was.
+/// Whether the policy was fixed before every measured run, of which there is one: each was planned with it, or was made by the same
+/// program as one that was.
 fn is_planned(evidence: &Evidence<'_>, name: &str, sha256: &str) -> bool {
-    let plans = evidence.runs.iter().map(|run| &run.run.plan);
-    let mut plans = plans.filter(|plan| plan.measures_nothing().is_none()).peekable();
-    plans.peek().is_some()
-        && plans.all(|plan| {
-            plan.policies.get(name).is_some_and(|hash| hash == sha256)
-                || plan.policy.as_ref().is_some_and(|file| file.sha256 == sha256)
-        })
+    let runs = evidence.runs.iter().map(|run| run.run);
+    let runs: Vec<&Run> = runs.filter(|run| run.plan.measures_nothing().is_none()).collect();
+    let is_of_program = |run: &Run| run.plan.policies.get(name).is_some_and(|hash| hash == sha256);
+    let is_given = |run: &Run| run.plan.policy.as_ref().is_some_and(|file| file.sha256 == sha256);
+    let program = |run: &Run| (run.plan.ctxbench.clone(), run.environment.binary_sha256.clone());
+    let programs: BTreeSet<_> = runs.iter().filter(|run| is_of_program(run)).map(|run| program(run)).collect();
+    !runs.is_empty() && runs.iter().all(|run| is_given(run) || programs.contains(&program(run)))
 }
 
 /// The missing evidence, if the verdict is *not decided*.
