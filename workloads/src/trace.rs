@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::path::WorkspacePath;
-use inputs::{Document, InputError, read_record};
+use inputs::{InputError, read_record};
 
 /// The version this module reads and writes.
 pub const VERSION: u32 = 1;
@@ -573,23 +573,22 @@ impl Trace {
 }
 
 /// Parses a line, and splits its kind from the other fields.
-fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Document), InputError> {
+fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Value), InputError> {
     let wrong = |message: String| InputError::at(file, number, message);
-    let record = Document::from_json(line).map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
-    let Document::Table(mut fields) = record else {
+    let record = inputs::parse_json(line).map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
+    let Value::Object(mut fields) = record else {
         return Err(wrong("a record is a JSON object".to_owned()));
     };
-    let kind = fields.iter().position(|(name, _)| name == "t");
-    let kind = kind.ok_or_else(|| wrong("missing field `t`; a trace is made by `ctxbench trace import`".to_owned()))?;
-    match fields.remove(kind).1 {
-        Document::Text(kind) => Ok((kind, Document::Table(fields))),
-        _ => Err(wrong("field `t` must be a string".to_owned())),
+    match fields.shift_remove("t") {
+        Some(Value::String(kind)) => Ok((kind, Value::Object(fields))),
+        Some(_) => Err(wrong("field `t` must be a string".to_owned())),
+        None => Err(wrong("missing field `t`; a trace is made by `ctxbench trace import`".to_owned())),
     }
 }
 
-fn parse_head(file: &Path, number: usize, record: Document) -> Result<TraceHead, InputError> {
+fn parse_head(file: &Path, number: usize, record: Value) -> Result<TraceHead, InputError> {
     // The version is checked first, because another version may have other fields.
-    if let Some(found) = record.unsigned("v")
+    if let Some(found) = record.get("v").and_then(Value::as_u64)
         && found != u64::from(VERSION)
     {
         let message = format!("trace version {found}; this ctxbench reads version {VERSION}");

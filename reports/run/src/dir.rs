@@ -6,12 +6,12 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use inputs::Document;
 use inputs::files::{self, FileLimit, MOST_RECORDS, RUN_DOCUMENT, RUN_RECORDS};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::faults::{CrashPoints, FaultOutcome};
 use super::plan::MOST_EPOCHS;
@@ -225,10 +225,8 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
     let Some(text) = read_if_there(dir, MODEL_FILES)? else {
         return Ok(None);
     };
-    let document = Document::from_json(&text).map_err(|error| damaged(&file, &error))?;
-    check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
-    let found = document.read();
-    Ok(Some(found.map_err(|error| damaged(&file, &error))?))
+    let found = inputs::parse_json(&text).map_err(|error| damaged(&file, &error))?;
+    read_document(&file, found).map(Some)
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
@@ -241,10 +239,9 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
         }
         read => read?,
     };
-    let document = Document::from_toml(&text).map_err(|error| damaged(&file, &error))?;
-    check_schema(&file, None, &document)?;
-    check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
-    let plan: Plan = document.read().map_err(|error| damaged(&file, &error))?;
+    let plan = inputs::toml_as_json(&text).map_err(|error| damaged(&file, &error))?;
+    check_schema(&file, None, &plan)?;
+    let plan: Plan = read_document(&file, plan)?;
     plan.check().map_err(|problem| broken(&file, None, &problem))?;
     Ok(plan)
 }
@@ -258,10 +255,15 @@ fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, RunError>
         }
         read => read?,
     };
-    let document = Document::from_json(&text).map_err(|error| damaged(file, &error))?;
+    let document = inputs::parse_json(&text).map_err(|error| damaged(file, &error))?;
     check_schema(file, None, &document)?;
-    check_numbers(&document, &mut NumberSum::of(name)).map_err(|problem| broken(file, None, &problem))?;
-    document.read().map_err(|error| damaged(file, &error))
+    read_document(file, document)
+}
+
+/// Reads a document whose numbers can be figures of a run.
+fn read_document<T: DeserializeOwned>(file: &Path, document: Value) -> Result<T, RunError> {
+    check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(file, None, &problem))?;
+    inputs::read_value(document).map_err(|error| damaged(file, &error))
 }
 
 /// The sum that the numbers of a file stay below, so that no sum of them overflows: 2^60 nanoseconds are 36 years.
@@ -289,17 +291,20 @@ impl NumberSum {
     }
 }
 
-/// Checks that numbers can be figures of a run: finite, and below the limit together with those before them. Seeds are
-/// no figures.
-fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String> {
-    match document {
-        Document::Unsigned(number) => sum.sum += u128::from(*number),
-        Document::Float(number) if !number.is_finite() || number.abs() > LARGEST => {
-            return Err(format!("the number {number:e} is out of range for a figure of a run"));
+/// Checks that numbers can be figures of a run: not too large, and below the limit together with those before them.
+/// Seeds are no figures.
+fn check_numbers(value: &Value, sum: &mut NumberSum) -> Result<(), String> {
+    match value {
+        Value::Number(number) => {
+            if let Some(count) = number.as_u64() {
+                sum.sum += u128::from(count);
+            } else if let Some(number) = number.as_f64().filter(|number| number.abs() > LARGEST) {
+                return Err(format!("the number {number:e} is out of range for a figure of a run"));
+            }
         }
-        Document::List(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
-        Document::Table(fields) => {
-            let figures = fields.iter().filter(|(name, _)| name != "seed");
+        Value::Array(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
+        Value::Object(fields) => {
+            let figures = fields.iter().filter(|(name, _)| *name != "seed");
             for (name, value) in figures {
                 let problem = check_numbers(value, sum);
                 problem.map_err(|problem| match problem.strip_prefix("field `") {
@@ -324,12 +329,12 @@ fn write_json(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
 }
 
 /// Checks the version of a document, or of the record in a line.
-fn check_schema(file: &Path, line: Option<usize>, document: &Document) -> Result<(), RunError> {
+fn check_schema(file: &Path, line: Option<usize>, document: &Value) -> Result<(), RunError> {
     let field = match line {
         Some(_) => "v",
         None => "schema",
     };
-    match document.unsigned(field) {
+    match document.get(field).and_then(Value::as_u64) {
         Some(found) if found == u64::from(RUN_DIRECTORY_VERSION) => Ok(()),
         Some(found) => Err(RunError::Schema { file: file.to_owned(), line, found }),
         None => {
@@ -429,15 +434,15 @@ fn records<T: DeserializeOwned>(
             break;
         }
         let text = std::str::from_utf8(&line).map_err(|_| wrong(&"is not UTF-8 text"))?;
-        let document = Document::from_json(text).map_err(|error| wrong(&error))?;
-        check_schema(file, Some(number), &document)?;
-        check_numbers(&document, &mut sum).map_err(|problem| wrong(&problem))?;
-        let epoch = document.unsigned("epoch");
+        let record = inputs::parse_json(text).map_err(|error| wrong(&error))?;
+        check_schema(file, Some(number), &record)?;
+        check_numbers(&record, &mut sum).map_err(|problem| wrong(&problem))?;
+        let epoch = record.get("epoch").and_then(Value::as_u64);
         if let Some(epoch) = epoch.filter(|epoch| *epoch > u64::from(MOST_EPOCHS)) {
             let problem = format!("field `epoch`: {epoch} is out of range");
             return Err(wrong(&problem));
         }
-        let item = document.read();
+        let item = inputs::read_value(record);
         items.push(item.map_err(|error| wrong(&error))?);
     }
     Ok(items)

@@ -186,14 +186,18 @@ fn an_unknown_or_missing_reason_or_method_is_refused_with_file_line_and_field() 
     let reason = "\"skipped\":\"not-offered\",";
     let method = "\"method\":\"kill\",";
     for (file, change, expected) in [
-        (PROBES, (reason, "\"skipped\":\"no-time\","), "probes.jsonl:2: skipped: unknown variant `no-time`"),
+        (PROBES, (reason, "\"skipped\":\"no-time\","), "probes.jsonl:2: field `skipped`: unknown variant `no-time`"),
         (PROBES, (reason, ""), "probes.jsonl:2: field `skipped`: missing, although the outcome is skipped"),
         (
             PROBES,
             ("\"outcome\":\"skipped\"", "\"outcome\":\"ok\""),
             "probes.jsonl:2: field `skipped`: a reason, although the outcome is not skipped",
         ),
-        (CRASH_POINTS, (method, "\"method\":\"prayer\","), "crash-points.jsonl:2: method: unknown variant `prayer`"),
+        (
+            CRASH_POINTS,
+            (method, "\"method\":\"prayer\","),
+            "crash-points.jsonl:2: field `method`: unknown variant `prayer`",
+        ),
         (CRASH_POINTS, (method, ""), "crash-points.jsonl:2: field `method`: missing, although the points ran"),
         (
             CRASH_POINTS,
@@ -585,9 +589,9 @@ fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
         (
             "sections = []",
             "sections = [{ name = '../x', budget_ms = 0, epochs = 8, rounds = 0, placement = 'free', warm_up = true, counts = false, arms = [], cells = {}, looks = [] }]",
-            "schedule.sections[0].name: the name \"../x\"",
+            "field `schedule.sections[0].name`: the name \"../x\"",
         ),
-        ("name = \"kill-idle\"", "name = \"../../x\"", "scenarios[0].name: the name \"../../x\""),
+        ("name = \"kill-idle\"", "name = \"../../x\"", "field `scenarios[0].name`: the name \"../../x\""),
     ] {
         let error = refused(from, to);
         assert!(error.contains(told), "{error}");

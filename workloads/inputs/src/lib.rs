@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 
 use hex_simd::AsciiCase;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 pub use advice::{advice, advised, advised_for_new};
-pub use document::{Document, Mismatch};
+pub use document::{Mismatch, parse_json, read_value, toml_as_json};
 pub use location::PathStep;
 
 /// A defect in an input file.
@@ -158,24 +159,25 @@ pub fn named(
     found.ok_or_else(|| InputError::whole(path, message))
 }
 
-/// Parses a definition in TOML, of at most [`files::DEFINITION_VALUES`] values; `file` is only for error messages. A date without quotes is text.
+/// Parses a definition in TOML, of at most [`files::DEFINITION_VALUES`] values; `file` is only for error messages. A date
+/// without quotes is text, and a variant without fields may be an empty table.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field; without the field if the text is not TOML, has a number of 2^63 or more, or
 /// has too many values.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
-    let document = Document::from_toml(text).map_err(|error| {
+    let tree = document::toml_tree(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         InputError::at(file, location::line(text, start), error.message())
     })?;
-    let (values, most) = (document.values(), files::DEFINITION_VALUES);
+    let (values, most) = (document::values(&tree), files::DEFINITION_VALUES);
     if values > most {
         let message = format!("has {values} values; a definition may have {most}");
         return Err(InputError::whole(file, message));
     }
-    document.read().map_err(|error| {
-        let (field, line) = location::locate(text, &error.path());
-        InputError::at(file, line.unwrap_or(1), with_field(&field, error.message()))
+    document::read_toml(tree).map_err(|error| {
+        let (_, line) = location::locate(text, &error.path());
+        InputError::at(file, line.unwrap_or(1), error)
     })
 }
 
@@ -186,21 +188,12 @@ pub fn toml_error(file: &Path, text: &str, path: &[PathStep<'_>], message: &str)
     InputError { file: file.to_owned(), line, message: format!("field `{field}`: {message}") }
 }
 
-/// Reads a document as a `T`; an error names `file` and `line`.
+/// Reads a record as a `T`; an error names `file` and `line`.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.
-pub fn read_record<T: DeserializeOwned>(file: &Path, line: usize, document: Document) -> Result<T, InputError> {
-    let read = document.read();
-    read.map_err(|error| InputError::at(file, line, with_field(&error.field(), error.message())))
-}
-
-fn with_field(field: &str, message: &str) -> String {
-    if field.is_empty() || message.contains(&format!("`{field}`")) {
-        message.to_owned()
-    } else {
-        format!("field `{field}`: {message}")
-    }
+pub fn read_record<T: DeserializeOwned>(file: &Path, line: usize, record: Value) -> Result<T, InputError> {
+    read_value(record).map_err(|error| InputError::at(file, line, error))
 }
 
 #[cfg(test)]
@@ -306,7 +299,7 @@ mod tests {
 
     #[test]
     fn json_errors_name_file_line_and_field() {
-        let line = Document::from_json(r#"{"name": "a", "inner": {"count": -1}}"#).unwrap();
+        let line = parse_json(r#"{"name": "a", "inner": {"count": -1}}"#).unwrap();
         let error = read_record::<Outer>(Path::new("x.jsonl"), 7, line).unwrap_err();
         insta::assert_snapshot!(error, @"x.jsonl:7: field `inner.count`: invalid value: integer `-1`, expected u32");
     }

@@ -6,7 +6,6 @@ use std::path::Path;
 use fuse::memory::MemoryStore;
 use fuse::own_file;
 use fuse::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
-use inputs::Document;
 
 use super::saved::{Bytes, Node, PendingFile, SavedError, SavedTree, VERSION};
 
@@ -20,8 +19,8 @@ pub(super) fn load(
     let form = |why: String| SavedError::Form { path: path.to_owned(), why };
     let bytes = own_file::read(path).map_err(|error| SavedError::File { path: path.to_owned(), error })?;
     let text = String::from_utf8(bytes).map_err(|error| form(error.to_string()))?;
-    let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
-    let saved: SavedTree = document.read().map_err(|error| form(error.to_string()))?;
+    let value = inputs::parse_json(&text).map_err(|error| form(error.to_string()))?;
+    let saved: SavedTree = inputs::read_value(value).map_err(|error| form(error.to_string()))?;
     if saved.v != VERSION {
         return Err(form(format!("it has version {}; this ctxbench knows version {VERSION}", saved.v)));
     }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 
-use inputs::Document;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -142,19 +141,17 @@ pub(super) fn asked_schema(max_tokens: u32, repairs: usize) -> Value {
 /// [`TreeError`], which names an invalid entry.
 pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
     let short = |error: &dyn Error| error.to_string().chars().take(300).collect();
-    let document = Document::from_json(text).map_err(|error| TreeError::NotJson(short(&error)))?;
-    if let Some(Document::List(entries)) = document.field("entries")
-        && entries.len() > ENTRIES_MAX
-    {
-        return Err(TreeError::TooMany(entries.len()));
-    }
+    let value = inputs::parse_json(text).map_err(|error| TreeError::NotJson(short(&error)))?;
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Tree {
         entries: Vec<TreeEntry>,
     }
-    let tree: Result<Tree, _> = document.read();
-    check(tree.map_err(|error| TreeError::Schema(short(&error)))?.entries)
+    let Tree { entries } = inputs::read_value(value).map_err(|error| TreeError::Schema(short(&error)))?;
+    if entries.len() > ENTRIES_MAX {
+        return Err(TreeError::TooMany(entries.len()));
+    }
+    check(entries)
 }
 
 fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
