@@ -585,7 +585,8 @@ mod tests {
         let session = imported("codex", &lines);
         assert_eq!(usages(&session), [" 100+0 10", " 200+0 20"]);
         assert_eq!(unplaced(&session), [BilledUsage::Sum(" 150+0 15".to_owned())]);
-        assert_eq!(session.calls().count(), 1);
+        // Searching for tools reads no file.
+        assert_eq!(calls(&session), ["tool_search plan"]);
     }
 
     #[test]

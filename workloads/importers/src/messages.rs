@@ -10,6 +10,7 @@ use super::json::{arguments, content, document, milliseconds, token_count};
 use super::recorder::Recorder;
 use super::records::each_document;
 use super::{ImportedSession, Importer, text};
+use shell::path::is_absolute;
 use workloads::trace::TokenUsage;
 
 /// Conversations of OpenAI's and Anthropic's APIs.
@@ -147,11 +148,17 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
     let thinking = ["reasoning_content", "reasoning", "thinking"];
     let thinking = thinking.into_iter().find_map(|name| text(message, name));
     recorder.said("", thinking.unwrap_or_default());
+    let calls = message["tool_calls"].as_array().map(Vec::as_slice).unwrap_or_default();
+    // Some clients state a call among the blocks of the text, too.
+    let is_stated =
+        |block: &Value| block_id(block).is_some_and(|id| calls.iter().any(|call| text(call, "id") == Some(id)));
     match &message["content"] {
-        Value::Array(blocks) => blocks.iter().for_each(|block| answer_block(recorder, block)),
+        Value::Array(blocks) => {
+            blocks.iter().filter(|block| !is_stated(block)).for_each(|block| answer_block(recorder, block));
+        }
         body => recorder.said(&content(body), ""),
     }
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
+    for call in calls {
         let function = match &call["function"] {
             function @ Value::Object(_) => function,
             _ => call,
@@ -159,11 +166,11 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
         let name = text(function, "name").or_else(|| text(call, "function")).or_else(|| text(call, "type"));
         let args = ["arguments", "args", "input"].into_iter().find_map(|name| function.get(name));
         let id = text(call, "id").unwrap_or_default();
-        recorder.new_call(id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default(), None);
+        new_call(recorder, id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default());
     }
     let old = &message["function_call"];
     if let Some(name) = text(old, "name") {
-        recorder.new_call(name, name, arguments(&old["arguments"]), None);
+        new_call(recorder, name, name, arguments(&old["arguments"]));
     }
     let reported = [message, extra, metadata].into_iter().map(|place| usage(&place["usage"]));
     let reported = reported.chain([usage(&message["usage_metadata"])]);
@@ -172,14 +179,27 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
     recorder.end_answer();
 }
 
+/// Adds a call, in the directory that its arguments name.
+fn new_call(recorder: &mut Recorder, id: &str, name: &str, args: Value) {
+    let dir = ["workdir", "cwd"].into_iter().find_map(|field| text(&args, field)).map(str::to_owned);
+    if let Some(dir) = dir.as_deref().filter(|dir| is_absolute(dir)) {
+        recorder.directory(dir);
+    }
+    recorder.new_call(id, name, args, dir.as_deref());
+}
+
+/// The identity of a block that is a call.
+fn block_id(block: &Value) -> Option<&str> {
+    ["id", "toolCallId", "tool_call_id"].into_iter().find_map(|name| text(block, name))
+}
+
 fn answer_block(recorder: &mut Recorder, block: &Value) {
     match text(block, "type") {
         Some("tool_use" | "toolCall" | "tool_call" | "tool-call") => {
             let names = ["name", "toolName"];
             let name = names.into_iter().find_map(|name| text(block, name)).unwrap_or("unknown");
             let args = ["input", "arguments", "args"].into_iter().find_map(|name| block.get(name));
-            let id = text(block, "id").or_else(|| text(block, "toolCallId")).unwrap_or_default();
-            recorder.new_call(id, name, args.map(arguments).unwrap_or_default(), None);
+            new_call(recorder, block_id(block).unwrap_or_default(), name, args.map(arguments).unwrap_or_default());
         }
         Some("thinking" | "reasoning" | "redacted_thinking") => {
             let thinking = ["thinking", "reasoning", "text"].into_iter().find_map(|name| text(block, name));
@@ -394,6 +414,20 @@ mod tests {
             assert_eq!(calls(&session), expected, "{messages}");
             assert_eq!(session.results_without_call, 0);
         }
+    }
+
+    #[test]
+    fn a_call_that_is_among_the_blocks_too_is_one_call_in_the_directory_of_its_arguments() {
+        let args = json!({"command": "cat a.txt", "workdir": "/w/p"}).to_string();
+        let messages = json!([
+            {"role": "user", "content": "Look."},
+            {"role": "assistant",
+                "content": [{"type": "tool_call", "tool_call_id": "c1", "tool_name": "shell", "arguments": args}],
+                "tool_calls": [{"id": "c1", "function": {"name": "shell", "arguments": args}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "one\n"},
+        ]);
+        let session = imported("messages", &messages.to_string());
+        assert_eq!(calls(&session), ["shell exec: cat a.txt in /w/p -> one\n"]);
     }
 
     #[test]

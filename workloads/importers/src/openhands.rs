@@ -195,6 +195,7 @@ impl Reader {
         let extras = &event["extras"];
         // The agent's editor states the replaced text and the new one, unless it says that the file existed.
         let is_replacement = text(extras, "impl_source") == Some("oh_aci") && extras["prev_exist"] != true;
+        let by_model = text(extras, "impl_source") == Some("llm_based_edit");
         let file = |name: &str| text(extras, name).filter(|_| !is_replacement).map(str::to_owned);
         let code = extras["metadata"]["exit_code"]
             .as_i64()
@@ -212,7 +213,8 @@ impl Reader {
                 shown,
                 failed,
                 before: file("old_content").filter(|old| !old.is_empty()),
-                after: file("new_content"),
+                // The editor with a model of its own ends the file with a line end, and does not state it.
+                after: file("new_content").map(|new| if by_model && !new.ends_with('\n') { new + "\n" } else { new }),
                 ..Answer::default()
             },
         );
@@ -451,6 +453,23 @@ mod tests {
         assert_eq!(files(&session), ["a.c Full int x;\nint y;\n"]);
         let coverage = coverage(&session);
         assert_eq!((coverage.replayed, coverage.edits_equal, coverage.read_bytes_equal), (2, 1, 14));
+    }
+
+    #[test]
+    fn the_file_of_an_editor_with_a_model_ends_with_a_line_end() {
+        let edit = |call: u64, old: &str, new: &str| {
+            let id = format!("t{call}");
+            [
+                json!({"id": call, "source": "agent", "action": "edit", "args": {"path": "/w/p/a.c"},
+                    "tool_call_metadata": answer(&id, "edit_file", "{\"path\":\"/w/p/a.c\"}")}),
+                json!({"id": call + 1, "source": "agent", "cause": call, "observation": "edit", "content": "Done.",
+                    "extras": {"path": "/w/p/a.c", "prev_exist": true, "old_content": old, "new_content": new,
+                        "impl_source": "llm_based_edit"}}),
+            ]
+        };
+        let history = [edit(1, "int x;\n", "int y;"), edit(3, "int y;\n", "int z;")].concat();
+        let session = imported("openhands", &json!({ "history": history }).to_string());
+        assert_eq!(coverage(&session).edits_equal, 2);
     }
 
     #[test]

@@ -29,7 +29,8 @@ impl Importer for Pi {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        head.is("type", "session") && (head.has("cwd") || head.has("version"))
+        let has_record = || RECORDS.iter().any(|kind| head.is("type", kind));
+        head.is("type", "session") && (head.has("cwd") || head.has("version")) && has_record()
             || head.is("type", "message")
                 && (head.is("message.content.type", "toolCall") || head.is("message.role", "toolResult"))
     }
@@ -41,6 +42,10 @@ impl Importer for Pi {
         Ok(vec![recorder.finish()])
     }
 }
+
+/// Kinds of records that sessions of Pi begin with.
+const RECORDS: [&str; 6] =
+    ["message", "model_change", "thinking_level_change", "custom_message", "session_info", "compaction"];
 
 fn line(recorder: &mut Recorder, record: &Value) {
     recorder.time(milliseconds(&record["timestamp"]));
@@ -143,6 +148,7 @@ fn hunks(diff: &str) -> Option<Vec<Hunk>> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::RecordedEvent;
     use crate::testing::{calls, files, imported, stated, usages};
     use serde_json::json;
@@ -160,6 +166,14 @@ mod tests {
         assert_eq!(calls(&session), ["read read a.txt: whole one\n"]);
         assert_eq!(usages(&session), ["gpt-5.5 10+50+2 3"]);
         assert_eq!(stated(&session), Some(0.3));
+    }
+
+    #[test]
+    fn a_session_of_another_agent_is_not_taken_for_pis() {
+        let detects = |lines: &str| Pi.detects(&Head::new(lines.as_bytes()));
+        let session = r#"{"type":"session","version":1,"id":"s"}"#;
+        assert!(detects(&format!("{session}\n{{\"type\":\"model_change\",\"modelId\":\"m\"}}\n")));
+        assert!(!detects(&format!("{session}\n{{\"type\":\"turn\",\"turn\":{{}}}}\n")));
     }
 
     #[test]
@@ -200,7 +214,7 @@ mod tests {
     #[test]
     fn an_edit_whose_texts_are_missing_is_at_the_lines_that_its_details_state() {
         let session = |diff: &str| {
-            let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+            let record = |message: Value| json!({"type": "message", "message": message}).to_string();
             let edit = json!({"type": "toolCall", "id": "c1", "name": "edit", "arguments": {"path": "/w/p/a.txt", "input": "removed"}});
             let removed = "[Compacted history content evicted to a store]";
             let lines = [
@@ -227,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_edit_is_at_the_lines_that_its_details_state() {
-        let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+        let record = |message: Value| json!({"type": "message", "message": message}).to_string();
         let args = json!({"path": "/w/p/a.txt", "oldText": "same", "newText": "other"});
         let edit = json!({"type": "toolCall", "id": "c1", "name": "edit", "arguments": args});
         let diff = "    ...\n   8 ...\n-  9 same\n+  9 other\n  10 end\n    ...";
@@ -263,8 +277,8 @@ mod tests {
 
     #[test]
     fn a_part_of_a_file_is_at_the_lines_that_its_details_state() {
-        let session = |path: &str, details: serde_json::Value| {
-            let record = |message: serde_json::Value| json!({"type": "message", "message": message}).to_string();
+        let session = |path: &str, details: Value| {
+            let record = |message: Value| json!({"type": "message", "message": message}).to_string();
             let read = json!({"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": path}});
             let lines = [
                 json!({"type": "session", "version": 3, "id": "s", "cwd": "/w/p"}).to_string(),

@@ -74,7 +74,7 @@ const READ_MANY: &str = "readmultiplefiles readfiles";
 const POWERSHELL: &str = "powershell pwsh runpowershell executepwsh";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
-    requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion askquestion \
+    requestuserinput updatetodos toolsearch sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion askquestion \
     submitandexit";
 /// Tools that wait for a command that is running, feed it, or stop it.
 const WAIT: &str = "writestdin readbash writebash stopbash listbash readpowershell writepowershell stoppowershell listpowershell \

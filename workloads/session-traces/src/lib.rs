@@ -416,13 +416,14 @@ impl ImportedSession {
         marks.next() == Some('\t')
     }
 
-    /// Whether the session holds what its tools showed: whether most of its reads have a text; without reads, its lists, its
-    /// searches, or any call. A session without calls lacks nothing.
+    /// Whether the session holds what its tools showed: whether most of its reads have a text, but for those of images; without
+    /// reads, its lists, its searches, or any call. A session without calls lacks nothing.
     pub fn shows_results(&self) -> bool {
         let with_text: HashSet<&str> =
             self.results().filter(|result| result.shown.bytes() > 0).map(|result| result.id.as_str()).collect();
         for op in [Op::Read, Op::List, Op::Search] {
-            let texts = self.calls().filter(|call| call.op == op).map(|call| with_text.contains(call.id.as_str()));
+            let of_op = self.calls().filter(|call| call.op == op && !call.path.as_deref().is_some_and(is_image));
+            let texts = of_op.map(|call| with_text.contains(call.id.as_str()));
             let texts: Vec<bool> = texts.collect();
             if !texts.is_empty() {
                 return texts.iter().filter(|has_text| **has_text).count() * 2 >= texts.len();
@@ -446,4 +447,11 @@ impl ImportedSession {
             _ => None,
         })
     }
+}
+
+/// Whether a read of the path shows an image, and no text.
+fn is_image(path: &str) -> bool {
+    const IMAGES: [&str; 7] = ["png", "jpg", "jpeg", "gif", "webp", "bmp", "pdf"];
+    let (_, extension) = path.rsplit_once('.').unwrap_or_default();
+    IMAGES.iter().any(|image| extension.eq_ignore_ascii_case(image))
 }
