@@ -236,6 +236,16 @@ mod tests {
         (queue, tell, lines)
     }
 
+    /// The same, whose thread has taken the line `first`: it takes no other one before the sink accepts that.
+    fn blocked_queue() -> (Queue, Sender<io::Result<()>>, Receiver<String>) {
+        let (queue, tell, lines) = queue();
+        queue.push(b"first\n");
+        while !queue.0.state.lock().entries.is_empty() {
+            std::thread::yield_now();
+        }
+        (queue, tell, lines)
+    }
+
     #[test]
     fn a_sink_that_never_accepts_blocks_no_caller_and_drops_are_counted() {
         let (queue, _tell, _lines) = queue();
@@ -262,8 +272,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_reported_in_its_place_when_there_is_room_again() {
-        let (queue, tell, lines) = queue();
-        queue.push(b"first\n");
+        let (queue, tell, lines) = blocked_queue();
         for _ in 0..1500 {
             queue.push(b"filler\n");
         }
@@ -284,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_reported_although_nothing_follows_it() {
-        let (queue, tell, lines) = queue();
+        let (queue, tell, lines) = blocked_queue();
         for _ in 0..1500 {
             queue.push(b"filler\n");
         }
