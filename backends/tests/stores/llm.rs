@@ -57,25 +57,35 @@ fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
 #[test]
 fn a_mount_loads_a_save_and_refuses_another_version_or_a_missing_parent() {
     let place = Place::new();
-    let save = r#"{"v":2,"nodes":[
+    // Its last field is the checksum of the bytes before it.
+    let summed = |text: String| {
+        let sum = crc32fast::hash(text.as_bytes());
+        format!("{text},\"crc32\":\"{sum:08x}\"}}\n")
+    };
+    let save = r#"{"v":3,"nodes":[
         {"node":1,"names":[],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
         {"node":8,"names":[[1,{"text":"c"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
         {"node":9,"names":[[8,{"text":"d"}]],"kind":16384,"permissions":493,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1},
         {"node":2,"names":[[1,{"text":"a"}],[9,{"text":"b"}]],"kind":32768,"permissions":420,"uid":1,"gid":1,"rdev":0,"atime":1,"mtime":1,"content":{"text":"hello"}}
-    ]}"#;
-    std::fs::write(&place.save, save).unwrap();
+    ]"#;
+    std::fs::write(&place.save, summed(save.to_owned())).unwrap();
     let store = place.open();
     assert_eq!(read(&store, find(&store, "/c/d/b"), 0, 99), b"hello");
 
     // A node whose parent is missing is refused, and the error names the parent.
     drop(store);
-    std::fs::write(&place.save, save.replace("[8,{", "[7,{")).unwrap();
+    std::fs::write(&place.save, summed(save.replace("[8,{", "[7,{"))).unwrap();
     let error = place.refuses(None, &place.save);
     has(&error.to_string(), &["directory 7"]);
 
-    std::fs::write(&place.save, save.replace(r#""v":2"#, r#""v":1"#)).unwrap();
+    std::fs::write(&place.save, summed(save.replace(r#""v":3"#, r#""v":1"#))).unwrap();
     let error = place.refuses(None, &place.save);
-    has(&error.to_string(), &["version 1", "version 2"]);
+    has(&error.to_string(), &["version 1", "version 3"]);
+
+    // A changed byte of a file is no other file.
+    std::fs::write(&place.save, summed(save.to_owned()).replace("hello", "hellp")).unwrap();
+    let error = place.refuses(None, &place.save);
+    has(&error.to_string(), &["its checksum is wrong"]);
 }
 
 #[test]

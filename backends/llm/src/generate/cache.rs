@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::answer::is_blank;
+use super::checksum;
 
 /// A cached answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub(super) struct CachedAnswer {
     pub(super) finish: Finish,
     /// Tokens of the original request.
     pub(super) usage: Usage,
+    /// See [`checksum`].
+    #[serde(default, skip_serializing)]
+    crc32: String,
 }
 
 /// A folder of cached answers. Several mounts may share it; hits and misses are this mount's.
@@ -75,9 +79,16 @@ impl AnswerCache {
         }
         let path = self.path(&self.key(request));
         let found = own_file::read(&path).ok().and_then(|bytes| {
-            let kept = serde_json::from_slice::<CachedAnswer>(&bytes);
-            kept.map_err(|error| {
-                tracing::warn!("{} is not a valid cached answer, so the model is asked again: {error}", path.display())
+            let kept = serde_json::from_slice::<CachedAnswer>(&bytes).map_err(|error| error.to_string());
+            let kept = match kept {
+                Ok(_) if !checksum::is_right(&bytes) => Err("its checksum is wrong".to_owned()),
+                kept => kept,
+            };
+            kept.map_err(|problem| {
+                tracing::warn!(
+                    "{} is not a valid cached answer, so the model is asked again: {problem}",
+                    path.display()
+                )
             })
             .ok()
         });
@@ -105,6 +116,7 @@ impl AnswerCache {
             text: reply.text.clone(),
             finish: reply.finish,
             usage: reply.usage,
+            crc32: String::new(),
         };
         if let Err(error) = self.write(&self.path(&self.key(request)), &kept) {
             tracing::warn!("the cache {}: {error}", self.folder.display());
@@ -114,7 +126,7 @@ impl AnswerCache {
     fn write(&self, path: &Path, kept: &CachedAnswer) -> std::io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(&serde_json::to_vec(kept)?)?;
+        file.write_all(&checksum::with_checksum(serde_json::to_vec(kept)?))?;
         file.persist(path)?;
         Ok(())
     }
@@ -211,7 +223,11 @@ mod tests {
         assert!(cache.stats().starts_with("Hits: 1\nMisses: 2\nSize: "));
 
         // A damaged file is a miss.
-        std::fs::write(cache.path(&cache.list()[0].0), "{").unwrap();
+        let path = cache.path(&cache.list()[0].0);
+        let damaged = std::fs::read_to_string(&path).unwrap().replace("answer", "answes");
+        std::fs::write(&path, damaged).unwrap();
+        assert!(cache.get(&request("a")).is_none(), "a changed byte");
+        std::fs::write(&path, "{").unwrap();
         assert!(cache.get(&request("a")).is_none());
         cache.clear().unwrap();
         assert!(cache.list().is_empty());

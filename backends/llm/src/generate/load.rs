@@ -7,6 +7,7 @@ use fuse::memory::MemoryStore;
 use fuse::own_file;
 use fuse::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 
+use super::checksum;
 use super::saved::{Bytes, Node, PendingFile, SavedError, SavedTree, VERSION};
 
 /// Loads the save file at `path` into an empty `store`. Calls `named` for each name, and returns the waiting
@@ -23,6 +24,9 @@ pub(super) fn load(
     let saved: SavedTree = inputs::read_value(value).map_err(|error| form(error.to_string()))?;
     if saved.v != VERSION {
         return Err(form(format!("it has version {}; this ctxbench knows version {VERSION}", saved.v)));
+    }
+    if !checksum::is_right(text.as_bytes()) {
+        return Err(form("its checksum is wrong: a byte was changed or is missing".to_owned()));
     }
     let broken = |node: &Node, error| SavedError::Node { path: path.to_owned(), node: node.node, error };
     let caller = |node: &Node| Caller { uid: node.uid, gid: node.gid, now: Timestamp(node.mtime) };

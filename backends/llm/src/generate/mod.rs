@@ -6,6 +6,7 @@
 
 mod answer;
 mod cache;
+mod checksum;
 mod command;
 mod context;
 mod generation;

@@ -12,6 +12,7 @@ use fuse::unfinished;
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
+use super::checksum::ChecksumWriter;
 use super::saved::{Bytes, Extent, Node, PendingFile, SaveFile, SavedError, VERSION, beside, folder};
 
 /// The most bytes of content in one extent of a save file.
@@ -126,7 +127,7 @@ impl SaveFile {
         let failed = |error| SavedError::File { path: self.path().to_owned(), error };
         let new = beside(self.path(), ".new");
         let write = || {
-            let mut out = BufWriter::new(unfinished::create(&new)?);
+            let mut out = ChecksumWriter::new(BufWriter::new(unfinished::create(&new)?));
             write!(out, "{{\"v\":{VERSION},\"nodes\":[")?;
             let mut separator = "\n";
             for inode in inodes {
@@ -139,8 +140,8 @@ impl SaveFile {
                 serde_json::to_writer(&mut out, &node)?;
                 separator = ",\n";
             }
-            out.write_all(b"\n]}\n")?;
-            let file = out.into_inner().map_err(|error| error.into_error())?;
+            out.write_all(b"\n]")?;
+            let file = out.finish()?.into_inner().map_err(|error| error.into_error())?;
             file.sync_all()?;
             std::fs::rename(&new, self.path())?;
             File::open(folder(self.path()))?.sync_all()

@@ -1,4 +1,4 @@
-//! The save file: a whole file system as one JSON file, which one mount owns at a time.
+//! The save file: a whole file system as one JSON file with a checksum, which one mount owns at a time.
 //!
 //! A save writes a file beside it, syncs it and renames it: after a crash or power loss the old or the new
 //! file is complete. Holes are not written. A save holds one extent of content in memory.
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::load;
 
 /// The format version.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Why a save file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -104,6 +104,9 @@ impl Bytes {
 pub(super) struct SavedTree {
     pub(super) v: u32,
     pub(super) nodes: Vec<Node>,
+    /// See [`super::checksum`].
+    #[serde(default, rename = "crc32")]
+    pub(super) _crc32: String,
 }
 
 /// Contiguous bytes of a file.
