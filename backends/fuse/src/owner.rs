@@ -17,9 +17,12 @@ impl FromStr for StoredOwner {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // The kernel takes the largest number for "unchanged".
         let number = |text: &str| {
-            let number = text.parse();
-            number.map_err(|_| format!("{text:?} is not a number (give UID or UID:GID, as in 0:0)"))
+            let number = text.parse().ok().filter(|number| *number != u32::MAX);
+            number.ok_or_else(|| {
+                format!("{text:?} is not the number of a user or group (give UID or UID:GID, as in 0:0)")
+            })
         };
         let (uid, gid) = text.split_once(':').unwrap_or((text, text));
         Ok(Self { uid: number(uid)?, gid: number(gid)? })
@@ -79,7 +82,7 @@ mod tests {
         let owner = |uid, gid| Ok(StoredOwner { uid, gid });
         assert_eq!("0".parse(), owner(0, 0));
         assert_eq!("1000:100".parse(), owner(1000, 100));
-        for wrong in ["", "root", "0:", ":0", "0:0:0", "-1"] {
+        for wrong in ["", "root", "0:", ":0", "0:0:0", "-1", "4294967295", "0:4294967295"] {
             assert!(wrong.parse::<StoredOwner>().is_err(), "{wrong}");
         }
     }
