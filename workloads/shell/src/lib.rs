@@ -647,6 +647,15 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_goes_down_and_down_is_not_replayed() {
+        let line = format!("mkdir d; {}", "cd d; mkdir d;".repeat(3000));
+        let found = work(Platform::Posix, &line, "", true);
+        assert!(found.steps.is_empty() && found.dirs.len() < 2100, "{}", found.dirs.len());
+        let short = format!("mkdir d; {}", "cd d; mkdir d;".repeat(30));
+        assert_eq!(work(Platform::Posix, &short, "", true).steps.len(), 31);
+    }
+
+    #[test]
     fn a_long_command_is_parsed_in_time() {
         let parts = [
             "cat a && ",

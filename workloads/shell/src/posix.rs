@@ -1,5 +1,6 @@
 //! Commands of `sh`, `bash` and `zsh`: what their programs do to files.
 
+use super::STEPS_MAX;
 use super::command::{
     UNKNOWN_OPTIONS, VERSION_CONTROL, base_name, echoed, flags, formatted, goes, has_only, is_build, is_message,
     opens_file, operands, python_script, runs_shell,
@@ -16,6 +17,8 @@ use super::words::{Expansion, Joint, Redirection, RedirectionKind, SimpleCommand
 
 /// The longest command that is parsed, in bytes.
 const LONGEST: usize = 1 << 20;
+/// The longest path of a directory, in bytes, as in Linux.
+const LONGEST_DIR: usize = 4096;
 
 /// How deep `sh -c` may be nested.
 const DEEPEST: usize = 4;
@@ -115,6 +118,10 @@ impl Reader {
         for (at, (simple, outcome)) in all.iter().zip(outcomes).enumerate() {
             if outcome == Outcome::LeftOut {
                 continue;
+            }
+            // Each step of a line that goes down and down has a longer path.
+            if self.work.steps.len() > STEPS_MAX || self.cwd.len() > LONGEST_DIR {
+                return Err("a command of extreme size");
             }
             let next = all.get(at + 1).map(|next| next.joint);
             let known = (self.work.steps.len(), self.work.programs.len(), self.cwd.clone());
