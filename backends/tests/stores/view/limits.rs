@@ -68,6 +68,15 @@ fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
 }
 
 #[test]
+fn a_query_that_makes_a_longer_value_than_a_file_fails_before_it_is_made() {
+    for mail in mails().iter().filter(|mail| mail.is_sqlite()) {
+        let store = computed(mail, "SELECT length(zeroblob(900000000)) AS n", 60_000);
+        fails(go(&store, "one.txt"), Errno::FBIG, &["one.txt", "more than 257 MiB"]);
+        assert_eq!(read(&store, "quick.txt").unwrap(), "1\n");
+    }
+}
+
+#[test]
 fn a_computed_file_is_asked_for_once_by_stat_and_read() {
     for mail in mails().iter().filter(|mail| mail.is_sqlite()) {
         mail.add(1, "inbox", "ann", "s", "x");

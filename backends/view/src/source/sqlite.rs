@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fuse::store::{Errno, Result, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Statement, ToSql, TransactionBehavior};
 
@@ -19,9 +20,13 @@ use super::{
     BoundStatement, Column, FileChange, FileRow, Parameter, Parameters, Source, StatementDescription, Text,
     TransactionResult, VALUE,
 };
+use crate::content::BODY_MAX;
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
+
+/// The most bytes of a value and of a row: a file of a view, and 1 MiB for the other columns.
+const VALUE_MAX: i32 = (BODY_MAX + (1 << 20)) as i32;
 
 /// How much of temporary tables is kept in memory.
 const TABLES_CACHE_KIB: i32 = 32 << 10;
@@ -116,6 +121,10 @@ impl Deadline {
                 StoreError::storage(Errno::IO, reason)
             }
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::storage(Errno::IO, self.locked()),
+            Some(ErrorCode::TooBig) => {
+                let reason = format!("a value of the query has more than {} MiB", VALUE_MAX >> 20);
+                StoreError::storage(Errno::FBIG, reason)
+            }
             _ => error.into(),
         }
     }
@@ -168,6 +177,8 @@ fn authorize(may_write: &Arc<AtomicBool>) -> impl Fn(AuthContext<'_>) -> Authori
 
 fn harden(connection: &mut Connection, may_write: &Arc<AtomicBool>, deadline: &Deadline) -> rusqlite::Result<()> {
     connection.busy_timeout(deadline.timeout)?;
+    // Statements that compute or read a larger value fail before SQLite has allocated it.
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX)?;
     let limit = deadline.clone();
     deadline.start();
     connection.progress_handler(INSTRUCTIONS, Some(move || limit.has_passed()))?;
