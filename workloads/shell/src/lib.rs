@@ -23,13 +23,11 @@ mod variables;
 mod words;
 
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
+use steps::STEPS_MAX;
 pub use steps::{
     AddedPlace, LineEdit, PatchChunk, Platform, ProgramClass, Replacement, ShellCommand, ShellStep, ShellWork,
     ShownText,
 };
-
-/// The most operations of one command. The arguments of a line of 1 MiB would be 500,000.
-const STEPS_MAX: usize = 10_000;
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.

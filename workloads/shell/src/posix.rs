@@ -1,6 +1,5 @@
 //! Commands of `sh`, `bash` and `zsh`: what their programs do to files.
 
-use super::STEPS_MAX;
 use super::command::{
     UNKNOWN_OPTIONS, VERSION_CONTROL, base_name, echoed, flags, formatted, goes, has_only, is_build, is_message,
     opens_file, operands, python_script, runs_shell,
@@ -12,7 +11,7 @@ use super::programs::lists;
 use super::python;
 use super::sed::{self, SedCall};
 use super::shown::{counted, shown};
-use super::steps::{CertainResult, ProgramClass, ShellCommand, ShellStep, ShellWork};
+use super::steps::{CertainResult, ProgramClass, STEPS_MAX, ShellCommand, ShellStep, ShellWork};
 use super::words::{Expansion, Joint, Redirection, RedirectionKind, SimpleCommand, Word, split, without_wrappers};
 
 /// The longest command that is parsed, in bytes.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The most operations of one command. The arguments of a line of 1 MiB would be 500,000.
+pub(super) const STEPS_MAX: usize = 10_000;
+
 /// What is certain of a command, or why it is not.
 pub(super) type CertainResult<T> = Result<T, &'static str>;
 
