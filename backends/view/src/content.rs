@@ -10,12 +10,9 @@ use fuse::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 use crate::ViewStore;
 use crate::draft::{Phase, hash};
 use crate::nodes::{Node, NodeKind, ParentValues};
-use crate::source::{Parameter, PooledConnection, Text, VALUE, Version};
+use crate::source::{BODY_MAX, Parameter, PooledConnection, Text, VALUE, Version};
 use crate::template::Naming;
 use crate::tree::{KEY, Query, Target};
-
-/// The longest content of a file.
-pub(super) const BODY_MAX: usize = 256 << 20;
 
 /// The most computed contents in the cache.
 const ANSWERS: usize = 16;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use fuse::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, Timestamp};
 
-use crate::content::{BODY_MAX, within_limit};
+use crate::content::within_limit;
 use crate::draft::{Alias, Draft, Occasion, Phase, Row, Writer, hash, room};
 use crate::rows::parameters;
-use crate::source::{BoundStatement, Parameter, PooledConnection, Text, TransactionResult};
+use crate::source::{BODY_MAX, BoundStatement, Parameter, PooledConnection, Text, TransactionResult};
 use crate::tree::{Files, KEY, NUMBER};
 use crate::{Node, NodeKind, ParentValues, State, ViewStore};
 

@@ -27,6 +27,9 @@ pub use postgresql::find_programs as find_postgresql;
 pub(super) use postgresql::without_password;
 use sqlite::Sqlite;
 
+/// The longest content of a file, in bytes.
+pub(super) const BODY_MAX: usize = 256 << 20;
+
 /// The parameter with the value that a name stands for.
 pub(super) const VALUE: &str = "_value";
 

@@ -17,10 +17,9 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Statement, ToSql, TransactionBehavior};
 
 use super::{
-    BoundStatement, Column, FileChange, FileRow, Parameter, Parameters, Source, StatementDescription, Text,
+    BODY_MAX, BoundStatement, Column, FileChange, FileRow, Parameter, Parameters, Source, StatementDescription, Text,
     TransactionResult, VALUE,
 };
-use crate::content::BODY_MAX;
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
