@@ -83,7 +83,7 @@ fn a_mount_loads_a_save_and_refuses_another_version_or_a_missing_parent() {
     let error = place.refuses(None, &place.save);
     has(&error.to_string(), &["version 1", "version 3"]);
 
-    // A changed byte of a file is no other file.
+    // A changed byte is found.
     std::fs::write(&place.save, summed(save.to_owned()).replace("hello", "hellp")).unwrap();
     let error = place.refuses(None, &place.save);
     has(&error.to_string(), &["its checksum is wrong"]);

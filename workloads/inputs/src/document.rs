@@ -93,7 +93,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// The steps from the root of the document to the place, as far as keys are texts.
+    /// The steps from the root of the document to the place. The first key that is not a text ends them.
     pub(crate) fn path(&self) -> Vec<PathStep<'_>> {
         let steps = self.path.iter().map_while(|segment| match segment {
             Segment::Seq { index } => Some(PathStep::Item(*index)),
