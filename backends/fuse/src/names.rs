@@ -148,6 +148,8 @@ impl FrontEnd {
             Ok(RenameMode::Exchange)
         } else if flags == RenameFlags::RENAME_WHITEOUT {
             Ok(RenameMode::Whiteout)
+        } else if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE {
+            Ok(RenameMode::WhiteoutNoReplace)
         } else {
             Err(StoreError::from(Errno::INVAL))
         };

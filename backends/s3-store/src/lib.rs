@@ -326,7 +326,7 @@ impl Store for S3Store {
         self.may_write()?;
         let store = &self.inner.store;
         let db = store.renaming(from, to, mode);
-        if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
+        if mode.replaces() {
             self.keep_replaced(&db, from, to)?;
         }
         self.changed(store.rename_held(&db, caller, from, to, mode))

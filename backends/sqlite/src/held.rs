@@ -30,10 +30,10 @@ impl SqliteStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        if mode == RenameMode::Whiteout {
+        if mode.leaves_whiteout() {
             let ino = self.new_ino()?;
             let record = Record::Whiteout { caller: *caller, from, from_name, to, to_name, ino };
-            let work = |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
+            let work = |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino, mode);
             return db.change(&record, work);
         }
         let record = Record::Rename { caller: *caller, from, from_name, to, to_name, mode };

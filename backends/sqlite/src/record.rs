@@ -325,7 +325,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
         Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
         Record::Note { note } => db.apply_note(note),
         Record::Whiteout { caller, from, from_name, to, to_name, ino } => {
-            whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ())
+            whiteout(db, &caller, (from, from_name), (to, to_name), ino, RenameMode::Whiteout).map(|_| ())
         }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
         Record::LongWrite { caller, ino, offset, data, end } => {
@@ -476,8 +476,9 @@ pub(super) fn whiteout(
     from: (Ino, &[u8]),
     to: (Ino, &[u8]),
     ino: Ino,
+    mode: RenameMode,
 ) -> Result<Option<Ino>> {
-    let replaced = rename(db, caller, from, to, RenameMode::Whiteout)?;
+    let replaced = rename(db, caller, from, to, mode)?;
     // Two names of one inode both stay.
     if names::find(db, from.0, from.1)?.is_none() {
         create(db, caller, from.0, from.1, ino, &NewNode::WHITEOUT)?;

@@ -40,8 +40,7 @@ impl Db {
 
     /// Whether a rename is about to replace a file by one that needs a sync.
     pub(super) fn would_replace(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<bool> {
-        let replaces = matches!(mode, RenameMode::Replace | RenameMode::Whiteout);
-        let (Some(source), true) = (names::find(self, from.0, from.1)?, replaces) else {
+        let (Some(source), true) = (names::find(self, from.0, from.1)?, mode.replaces()) else {
             return Ok(false);
         };
         let needs_sync = nodes::find(self, source.ino)?.is_some_and(|attr| self.needs_sync(&attr));

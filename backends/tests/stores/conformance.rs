@@ -255,6 +255,8 @@ fn rename_replaces_refuses_and_exchanges() {
         let (no_replace, exchange) = (RenameMode::NoReplace, RenameMode::Exchange);
         for (from, to, mode, error) in [
             ((root, "a"), (root, "b"), no_replace, Errno::EXIST),
+            ((root, "a"), (root, "b"), RenameMode::WhiteoutNoReplace, Errno::EXIST),
+            ((root, "x"), (root, "y"), RenameMode::WhiteoutNoReplace, Errno::NOENT),
             ((root, "x"), (root, "b"), replace, Errno::NOENT),
             ((root, "a"), (root, "dir"), replace, Errno::ISDIR),
             ((root, "dir"), (root, "a"), replace, Errno::NOTDIR),
@@ -331,6 +333,10 @@ fn a_rename_leaves_a_whiteout_where_that_is_asked_for() {
         let refused = whiteout((root, "moved"), (root, "a"));
         assert_eq!(errno(refused), Errno::NOTDIR);
         assert_eq!(names(store, root), ["a", "b", "dir", "moved", "twin"]);
+        let (from, to) = ((root, &b"twin"[..]), (root, &b"free"[..]));
+        store.rename(&caller(20), from, to, RenameMode::WhiteoutNoReplace).unwrap();
+        assert_eq!(store.lookup(root, b"free").unwrap().ino, a.ino);
+        is_whiteout(root, b"twin");
     });
 }
 

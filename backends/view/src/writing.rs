@@ -563,7 +563,7 @@ impl ViewStore {
         (to, to_name): (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        if matches!(mode, RenameMode::Exchange | RenameMode::Whiteout) {
+        if mode == RenameMode::Exchange || mode.leaves_whiteout() {
             return Err(Errno::INVAL.into());
         }
         if self.changes_files() {

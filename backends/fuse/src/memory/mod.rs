@@ -206,7 +206,7 @@ impl Store for MemoryStore {
                 if let Some(target) = target {
                     replaced = tree.drop_name(target.ino, caller.now)?;
                 }
-                if mode == RenameMode::Whiteout {
+                if mode.leaves_whiteout() {
                     tree.create(caller, from, from_name, &NewNode::WHITEOUT)?;
                 }
             }

@@ -94,6 +94,20 @@ pub enum RenameMode {
     Exchange,
     /// As `Replace`, and leave [`NewNode::WHITEOUT`] at the old name, all in one change.
     Whiteout,
+    /// As `Whiteout`, and fail with `EEXIST` for an existing destination.
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    /// Whether an existing destination is replaced.
+    pub fn replaces(self) -> bool {
+        matches!(self, Self::Replace | Self::Whiteout)
+    }
+
+    /// Whether a whiteout stays at the old name.
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::WhiteoutNoReplace)
+    }
 }
 
 /// The operation of [`Store::fallocate`] on a range.
@@ -174,24 +188,17 @@ pub fn check_rename(
     around_itself: bool,
     target_is_empty: bool,
 ) -> Result<bool> {
-    if mode == RenameMode::NoReplace && target.is_some() {
+    if !mode.replaces() && mode != RenameMode::Exchange && target.is_some() {
         return Err(Errno::EXIST.into());
     }
     if inside_itself {
         return Err(Errno::INVAL.into());
     }
     let Some(target) = target else {
-        return match mode {
-            RenameMode::Exchange => Err(Errno::NOENT.into()),
-            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Whiteout => Ok(true),
-        };
+        return if mode == RenameMode::Exchange { Err(Errno::NOENT.into()) } else { Ok(true) };
     };
     if around_itself {
-        return Err(match mode {
-            RenameMode::Exchange => Errno::INVAL,
-            RenameMode::Replace | RenameMode::NoReplace | RenameMode::Whiteout => Errno::NOTEMPTY,
-        }
-        .into());
+        return Err(if mode == RenameMode::Exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
     }
     if target.ino == source.ino {
         return Ok(false);

@@ -149,7 +149,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (index.clone(), index.clone(), name).prop_map(|(node, dir, name)| Step::Link(node, dir, name)),
         1 => entry.clone().prop_map(|(dir, name)| Step::Unlink(dir, name)),
         1 => entry.clone().prop_map(|(dir, name)| Step::Rmdir(dir, name)),
-        3 => (entry.clone(), entry, 0u8..4).prop_map(|(from, to, mode)| Step::Rename(from, to, mode)),
+        3 => (entry.clone(), entry, 0u8..5).prop_map(|(from, to, mode)| Step::Rename(from, to, mode)),
         3 => (index.clone(), offset.clone(), any::<u16>(), any::<u8>())
             .prop_map(|(node, offset, length, byte)| Step::Write(node, offset, length, byte)),
         1 => (index.clone(), offset.clone()).prop_map(|(node, size)| Step::Truncate(node, size)),
@@ -201,12 +201,17 @@ impl StoreDriver<'_> {
                 gone.map(|ino| place(&self.made, ino))
             }
             Step::Rename((from, old), (to, new), mode) => {
-                let mode = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange, RenameMode::Whiteout]
-                    [usize::from(mode)];
+                let mode = [
+                    RenameMode::Replace,
+                    RenameMode::NoReplace,
+                    RenameMode::Exchange,
+                    RenameMode::Whiteout,
+                    RenameMode::WhiteoutNoReplace,
+                ][usize::from(mode)];
                 let (old, new) = (name(old), name(new));
                 let (from, to) = (self.ino(from), (self.ino(to), &*new));
                 let gone = store.rename(&caller, (from, &old), to, mode);
-                if mode == RenameMode::Whiteout
+                if mode.leaves_whiteout()
                     && gone.is_ok()
                     && let Ok(left) = store.lookup(from, &old)
                     && !self.made.contains(&left.ino)
