@@ -31,11 +31,16 @@ pub(super) fn check_name(name: &OsStr) -> Result<()> {
 }
 
 /// Refuses `system.*`: access control lists are not enforced, so they must not be stored.
+/// Accepts the names of extended attributes that ext4 accepts, and fails with its errors: `EOPNOTSUPP` for a namespace
+/// other than `user`, `trusted` and `security`, and `EINVAL` for a namespace alone.
 pub(super) fn check_xattr_name(name: &OsStr) -> Result<()> {
-    if name.as_bytes().starts_with(b"system.") {
-        return Err(Errno::OPNOTSUPP.into());
+    let in_namespace =
+        [&b"user."[..], b"trusted.", b"security."].into_iter().find_map(|prefix| name.as_bytes().strip_prefix(prefix));
+    match in_namespace {
+        None => Err(Errno::OPNOTSUPP.into()),
+        Some([]) => Err(Errno::INVAL.into()),
+        Some(_) => Ok(()),
     }
-    Ok(())
 }
 
 pub(super) fn permission_bits(mode: u32) -> u16 {
@@ -137,5 +142,26 @@ pub(super) fn missing(req: &Request) -> Attr {
         mtime: Timestamp(0),
         ctime: Timestamp(0),
         btime: Timestamp(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attribute_has_a_namespace_and_a_name_in_it() {
+        for (name, expected) in [
+            ("user.a", Ok(())),
+            ("trusted.overlay.opaque", Ok(())),
+            ("security.capability", Ok(())),
+            ("user.", Err(Errno::INVAL)),
+            ("security.", Err(Errno::INVAL)),
+            ("user", Err(Errno::OPNOTSUPP)),
+            ("foo.bar", Err(Errno::OPNOTSUPP)),
+            ("system.posix_acl_access", Err(Errno::OPNOTSUPP)),
+        ] {
+            assert_eq!(check_xattr_name(OsStr::new(name)).map_err(|error| error.errno), expected, "{name}");
+        }
     }
 }
