@@ -147,9 +147,9 @@ fn parsed(line: &[u8]) -> ParseResult {
         Err(error) => error.to_string(),
     };
     match serde_json::from_slice::<Value>(line) {
-        // Its text may have bytes that are not UTF-8, or be nested too deeply.
+        // Its text may have bytes that are not UTF-8 or half of a surrogate pair, or be nested too deeply.
         Err(error) => {
-            ParseResult::Refused(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None))
+            ParseResult::Refused(id_of(line), ErrorData::parse_error(format!("the line is not JSON: {error}"), None))
         }
         Ok(value) if value["method"].is_string() && value.get("id").is_none() => ParseResult::Ignored,
         Ok(mut value) => {
@@ -313,6 +313,12 @@ mod tests {
             (b"\xff\xfe\0".to_vec(), Value::Null, -32700),
             (deep, Value::Null, -32700),
             (br#"{"id": 9"#.to_vec(), Value::Null, -32700),
+            (br#"{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"a": "\ud800"}}"#.to_vec(), json!(9), -32700),
+            (
+                b"{\"jsonrpc\": \"2.0\", \"id\": 9, \"method\": \"ping\", \"params\": {\"a\": \"\xff\"}}".to_vec(),
+                json!(9),
+                -32700,
+            ),
             (br#"{"jsonrpc": "1.0", "id": 9, "method": "ping"}"#.to_vec(), json!(9), -32600),
             (br#"{"jsonrpc": "2.0", "id": 9, "method": 5}"#.to_vec(), json!(9), -32600),
             (br#"{"jsonrpc": "2.0", "id": {}, "method": "ping"}"#.to_vec(), Value::Null, -32600),
