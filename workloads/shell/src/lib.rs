@@ -439,6 +439,22 @@ mod tests {
             ("a=1 && d=x; rm $d/a", "", "remove /w/x/a"),
             ("command -v npm && rm a", "x", "remove /w/a"),
             ("env --chdir=d rm a", "", "a program whose work on files is not known"),
+            // A virtual environment changes variables, and no file.
+            ("source .venv/bin/activate && pytest -q", "2 passed", "read /w/.venv/bin/activate; Build /w"),
+            (". env.sh && cat a", "x", "a program whose work on files is not known"),
+            ("source .venv/bin/activate && ./deploy", "x", "a program whose work on files is not known"),
+            ("pkill -f 'a b'; pgrep c; rm -f d", "", "remove-f /w/d"),
+            // A check of the grammar runs nothing.
+            ("node --check a.mjs && ruby -c b.rb && bash -n c.sh", "", "read /w/a.mjs; read /w/b.rb; read /w/c.sh"),
+            ("node a.mjs", "", "a program whose work on files is not known"),
+            // The files that `find` names are read in turn.
+            ("find d -name '*.go' | xargs -0 grep -l x", "d/a.go", "walk /w/d; search /w/d"),
+            ("find d -newer e | xargs grep x", "d/a", "a program whose work on files is not known"),
+            ("find d | head -3 | xargs grep x", "d/a", "a program whose work on files is not known"),
+            ("find d | xargs grep x f", "d/a", "a program whose work on files is not known"),
+            ("find d | xargs rm", "", "a program whose work on files is not known"),
+            ("find d >f; xargs cat <f", "", "an output whose text is unknown"),
+            ("find d; xargs cat", "d/a", "a program whose work on files is not known"),
         ] {
             let work = posix(line, output);
             assert_eq!(work.uncertain.map_or_else(|| steps(&work), str::to_owned), expected, "{line}");

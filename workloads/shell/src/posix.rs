@@ -24,7 +24,8 @@ const DEEPEST: usize = 4;
 
 /// Programs that read and write no file, or only the terminal's and the system's.
 const WITHOUT_FILES: &str = "[ [[ : alias basename clear date dirname echo export expr false free hostname id jobs kill lsof nproc \
-    printenv printf ps pwd seq set sleep test tput true type ulimit umask uname unset uptime wait which whoami yes";
+    pgrep pkill printenv printf ps pwd seq set sleep test tput true type ulimit umask uname unset uptime wait which \
+    whoami yes";
 
 /// Programs that read the files of their arguments, or standard input. Options that take a value follow each colon.
 const READERS: &[(&str, &str)] = &[
@@ -64,6 +65,9 @@ const READERS: &[(&str, &str)] = &[
 /// Programs whose first argument is an expression and no file.
 const WITH_EXPRESSION: &str = "awk jq tr";
 
+/// Tests of `find` by name and type alone, as those of `grep --include`.
+const BROAD_TESTS: &str = "! ( ) -a -and -iname -name -not -o -or -path -print -print0 -prune -type -wholename";
+
 /// The operations of a command.
 pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     let mut reader = Reader { cwd: command.cwd.clone(), ..Reader::default() };
@@ -102,6 +106,8 @@ struct Reader {
     listing: Option<Listing>,
     /// The text that the command before a pipe writes, if it is certain.
     piped: Option<String>,
+    /// The directories whose files `find` before a pipe names, if it chooses them by name and type alone.
+    found: Option<Vec<String>>,
 }
 
 impl Reader {
@@ -172,6 +178,10 @@ impl Reader {
         }
         let mut standard_input = if is_piped { self.piped.take() } else { None };
         self.piped = None;
+        let opens_others = simple.redirections.iter().any(|to| to.descriptor != '2');
+        if !is_piped || opens_others {
+            self.found = None;
+        }
         let mut is_fed = is_piped;
         for redirection in &simple.redirections {
             match redirection.kind {
@@ -228,6 +238,9 @@ impl Reader {
             None if next == Some(Joint::Pipe) => self.piped = written,
             None => {}
         }
+        if opens_others {
+            self.found = None;
+        }
         Ok(())
     }
 
@@ -246,6 +259,7 @@ impl Reader {
             return Err("a variable or a pattern as a program");
         }
         let name = base_name(&first.text);
+        let found = self.found.take();
         if let Some((_, valued)) = READERS.iter().find(|(reader, _)| *reader == name) {
             if name == "awk" && !has_only(rest, "Fv", "", "Fv") {
                 return Err("a script");
@@ -304,7 +318,7 @@ impl Reader {
             ":" | "true" => return Ok(Some(String::new())),
             "[[" if has_files => return Err("a comparison"),
             "printf" => return Ok(formatted(rest)),
-            "sh" | "bash" | "zsh" => {
+            "sh" | "bash" | "zsh" if rest.first().is_none_or(|word| !lists(checks(name), &word.text)) => {
                 let (flag, script) = match rest {
                     [flag, script] if flag.text.starts_with('-') && flag.text.ends_with('c') => (flag, script),
                     _ => return Err("a script"),
@@ -340,6 +354,29 @@ impl Reader {
                 }
             }
             "find" => self.find(rest)?,
+            "xargs" if found.is_some() && reads_operands(rest) => {
+                for dir in found.into_iter().flatten() {
+                    self.step(ShellStep::Search(dir));
+                }
+            }
+            // The script of a virtual environment changes nothing but variables of the shell.
+            "source" | "."
+                if let [script] = rest
+                    && script.text.ends_with("bin/activate") =>
+            {
+                for path in self.files(&[script])? {
+                    self.step(ShellStep::Read(path));
+                }
+            }
+            "node" | "ruby" | "bash" | "sh" | "zsh" | "php"
+                if let [check, script] = rest
+                    && lists(checks(name), &check.text)
+                    && !script.text.starts_with('-') =>
+            {
+                for path in self.files(&[script])? {
+                    self.step(ShellStep::Read(path));
+                }
+            }
             "grep" | "egrep" | "fgrep" | "rg" | "ag" => self.grep(name, rest, is_fed)?,
             "sed" => self.sed(rest, is_fed)?,
             "perl" => {
@@ -489,9 +526,12 @@ impl Reader {
         }
         let starts = rest.iter().take_while(|word| !word.text.starts_with('-') && !lists("( !", &word.text));
         let starts: Vec<&Word> = starts.collect();
-        for path in self.files_or_here(&starts)? {
+        let dirs = self.files_or_here(&starts)?;
+        for path in dirs.clone() {
             self.step(ShellStep::Walk(path));
         }
+        let mut tests = rest.iter().skip(starts.len()).filter(|word| word.text.starts_with('-'));
+        self.found = tests.all(|word| lists(BROAD_TESTS, &word.text)).then_some(dirs);
         let mut pairs = rest.windows(2);
         let only_files = pairs.any(|pair| pair[0].text == "-type" && pair[1].text == "f");
         let prints = rest.iter().any(|word| word.text.starts_with("-print"));
@@ -652,6 +692,44 @@ impl Reader {
             [] => Ok(vec![self.cwd.clone()]),
             words => self.files(words),
         }
+    }
+}
+
+/// The options with which a language's program reads a script and checks its grammar, without running it.
+fn checks(name: &str) -> &'static str {
+    match name {
+        "node" => "--check -c",
+        "ruby" => "-c",
+        "php" => "-l",
+        _ => "-n",
+    }
+}
+
+/// Whether `xargs` with these words runs a program that reads the files of its standard input, and no others.
+fn reads_operands(words: &[Word]) -> bool {
+    let mut rest = words;
+    while let [option, others @ ..] = rest
+        && option.text.starts_with('-')
+    {
+        rest = match option.text.as_str() {
+            "-0" | "-r" | "--null" | "--no-run-if-empty" => others,
+            "-n" | "-P" if !others.is_empty() => &others[1..],
+            _ => return false,
+        };
+    }
+    let Some((program, rest)) = rest.split_first() else {
+        return false;
+    };
+    let has_pattern = rest.iter().any(|word| lists("-e --regexp", &word.text));
+    match program.text.as_str() {
+        "grep" | "egrep" | "fgrep" => {
+            let takes_file = flags(rest).contains('f') || rest.iter().any(|word| word.text.starts_with("--f"));
+            let operands = operands(rest, "-e -m -A -B -C --include --exclude --regexp --max-count --context");
+            !takes_file && operands.len() == usize::from(!has_pattern)
+        }
+        "cat" | "wc" => operands(rest, "").is_empty(),
+        "head" | "tail" => operands(rest, "-n -c --lines --bytes").is_empty(),
+        _ => false,
     }
 }
 
