@@ -1020,7 +1020,7 @@ fn shown(content: &Value) -> String {
 
 fn error(message: &str) -> CallError {
     let says = |part: &str| message.contains(part);
-    if says("user doesn't want") || says("user rejected") {
+    if says("user doesn't want") || says("user rejected") || is_not_permitted(message) {
         CallError::Rejected
     } else if says("does not exist") {
         CallError::NotFound
@@ -1035,6 +1035,16 @@ fn error(message: &str) -> CallError {
     } else {
         CallError::Other
     }
+}
+
+/// Whether the agent's own rules kept a call from running: by their words, before any output of a command.
+fn is_not_permitted(message: &str) -> bool {
+    let first = message.lines().next().unwrap_or_default();
+    let first = first.strip_prefix("Error: ").unwrap_or(first);
+    let asks =
+        ["This command requires approval", "This Bash command contains multiple operations", "Permission to use "];
+    asks.iter().any(|start| first.starts_with(start))
+        || !first.starts_with("Exit code") && first.contains("was blocked. For security, Claude Code may only")
 }
 
 /// The file in a line of `grep -n` output: `path:12:text`, or `path-12-text` around a match.
@@ -1145,6 +1155,14 @@ mod tests {
             ("Error: File has not been read yet.", CallError::Stale),
             ("Error: The user doesn't want to proceed", CallError::Rejected),
             ("Error: Exit code 1", CallError::Exit),
+            ("Error: This command requires approval", CallError::Rejected),
+            (
+                "This Bash command contains multiple operations. The following part requires approval: b",
+                CallError::Rejected,
+            ),
+            ("Permission to use Bash with command a has been denied.", CallError::Rejected),
+            ("mkdir in '/v' was blocked. For security, Claude Code may only create in '/w'.", CallError::Rejected),
+            ("Error: Exit code 2\nThis command requires approval", CallError::Exit),
         ] {
             assert_eq!(error(message), expected);
         }
