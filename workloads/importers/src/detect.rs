@@ -227,6 +227,16 @@ const KNOWN: &[KnownFormat] = &[
         "add an importer (docs/ADDING-AN-IMPORTER.md)",
     ),
     (
+        |head| head.has("step_index") && head.is("type", "PLANNER_RESPONSE"),
+        "a conversation of Antigravity, which keeps no usage and cuts calls and results off",
+        "name a session of Gemini CLI (`~/.gemini/tmp`) or of another agent",
+    ),
+    (
+        |head| head.has("traj.role") && head.has("task_id") && head.has("reward"),
+        "results of tau-bench, which have messages and tools of a service, but no files and no usage",
+        "write the messages of one task, from which tokens are counted: `jq '.[0].traj' FILE > session.json`",
+    ),
+    (
         |head| head.text.starts_with("PAR1") || head.text.starts_with("ARROW1"),
         "a Parquet or Arrow table",
         "write its rows as JSON lines",
@@ -347,10 +357,13 @@ pub fn read(
     let read = importer.import(&mut all);
     match (read, format) {
         (Ok(sessions), Some(id)) if sessions.iter().all(is_nothing) => Err(not_of_format(id, NOTHING)),
-        (Ok(sessions), None) if sessions.iter().all(is_nothing) => Err(format!(
-            "looks like {}, but holds {NOTHING}\n  fix: name a session in which the agent has answered",
-            importer.reads()
-        )),
+        (Ok(sessions), None) if sessions.iter().all(is_nothing) => {
+            let (nothing, fix) = match importer.id() {
+                "strace" => (NO_FILE, "name a log of a program that works on files of a project"),
+                _ => (NOTHING, "name a session in which the agent has answered"),
+            };
+            Err(format!("looks like {}, but holds {nothing}\n  fix: {fix}", importer.reads()))
+        }
         (Ok(sessions), _) => Ok((importer, sessions)),
         (Err(problem), Some(id)) if !problem.contains("fix: ") => Err(not_of_format(id, &problem)),
         (Err(problem), _) => Err(problem),
@@ -359,6 +372,10 @@ pub fn read(
 
 /// What a recording without anything to import holds.
 const NOTHING: &str = "no message, no call and no usage";
+
+/// What a log without anything to import holds.
+const NO_FILE: &str =
+    "no call on a file of a project (those on the system's files, as below /usr, /etc and /nix, are left out)";
 
 /// The problem of a recording that does not follow the format that the user named.
 fn not_of_format(id: &str, problem: &str) -> String {
@@ -400,6 +417,14 @@ mod tests {
         }
         let refused = refused(br#"{"type":"session_meta","payload":{"id":"s"}}"#, None);
         assert!(refused.contains("holds no message") && refused.contains("\n  fix: "), "{refused}");
+    }
+
+    #[test]
+    fn a_log_of_the_systems_files_alone_is_refused_in_words_of_files() {
+        let log = b"10 execve(\"./a\", [\"./a\"], 0x7ffe /* 9 vars */) = 0\n10 openat(AT_FDCWD, \"/etc/ld.so.cache\", O_RDONLY|O_CLOEXEC) = 3\n10 close(3) = 0\n10 exit_group(0) = ?\n10 +++ exited with 0 +++\n";
+        let refused = read(&log[..], None).map(|(found, _)| found.id()).unwrap_err();
+        assert!(refused.contains("strace") && refused.contains("no call on a file of a project"), "{refused}");
+        assert!(!refused.contains("agent"), "{refused}");
     }
 
     #[test]
@@ -445,6 +470,14 @@ mod tests {
             (
                 b"{\"uuid\":\"u\",\"parentUuid\":null,\"sessionId\":\"s\",\"type\":\"user\",\"cwd\":\"/w\",\"message\":{\"role\":\"user\",\"parts\":[{\"text\":\"Hi.\"}]}}\n{\"type\":\"system\",\"sessionId\":\"s\"}\n",
                 "Qwen Code",
+            ),
+            (
+                b"{\"step_index\":0,\"source\":\"MODEL\",\"type\":\"PLANNER_RESPONSE\",\"status\":\"DONE\",\"content\":\"Hi.\"}\n{\"step_index\":1,\"source\":\"MODEL\",\"type\":\"LIST_DIRECTORY\",\"status\":\"DONE\"}\n",
+                "Antigravity",
+            ),
+            (
+                b"[{\"task_id\":0,\"reward\":1.0,\"trial\":0,\"traj\":[{\"role\":\"user\",\"content\":\"Hi.\"}]}]",
+                "looks like results of tau-bench",
             ),
             (b"", "is empty\n  fix: "),
             (b"{\"alpha\":1,\"beta\":2}", "a JSON document with the fields alpha, beta"),
