@@ -21,7 +21,10 @@ const NEAREST: usize = 3;
 
 /// The known names that may be meant by `name`, the nearest first: at most three.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let likeness = |known: &str| strsim::jaro_winkler(known, name);
+    // The two are taken for one another.
+    let plain = |name: &str| name.replace('_', "-");
+    let name = plain(name);
+    let likeness = |known: &str| strsim::jaro_winkler(&plain(known), &name);
     let mut names: Vec<&str> = known.into_iter().collect();
     names.retain(|known| likeness(known) >= LIKE);
     names.sort_unstable();
@@ -182,6 +185,7 @@ mod tests {
         assert_eq!(alternatives("nonsense", known), unlike);
         assert_eq!(alternatives("x", ["b", "a"]), "use one of b, a");
         assert_eq!(alternatives("x", []), "there are none");
+        assert_eq!(nearest("a_b", ["a_c", "a-b"]), ["a-b", "a_c"]);
     }
     use proptest::prelude::*;
 
