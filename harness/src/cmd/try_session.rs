@@ -426,6 +426,7 @@ impl TrySession {
         let page = report.write()?;
         make_runnable(&mut report.overview, again);
         print_answer(&report, &page, ScreenFormat::Text)?;
+        print!("{}", placeholder_words(commands(&report.overview), again));
         let decisions = report.decisions.iter();
         let workloads: Vec<String> = named.into_iter().map(|session| session.workload).collect();
         for answer in decisions.filter_map(|decision| partial_answer(decision, &workloads)) {
@@ -739,6 +740,7 @@ fn on_large_results(tried: &[SessionEntry], prices: &Prices, again: &str) -> any
     if all > sessions.len() {
         answer += &format!("Of {all} sessions, the answer is about the {} with most tokens.\n", sessions.len());
     }
+    answer += &placeholder_words(commands(&overview), again);
     Ok(answer + &without_results_words(tried.iter()) + &unpriced_words(&named))
 }
 
@@ -753,6 +755,23 @@ fn make_runnable(overview: &mut Overview, again: &str) {
         if let Some(options) = command.strip_prefix("ctxbench try SESSION") {
             *command = format!("{again}{options}");
         }
+    }
+}
+
+/// The commands that a screen advises.
+fn commands(overview: &Overview) -> impl Iterator<Item = &str> {
+    let answers = overview.uses.iter().map(|answer| answer.command.as_str());
+    answers.chain(overview.missing.iter().map(|remedy| remedy.command.as_str()))
+}
+
+/// What `SESSION` in the commands of a screen stands for, if the names of the sessions are too long for them.
+fn placeholder_words<'a>(mut commands: impl Iterator<Item = &'a str>, again: &str) -> String {
+    let named = again.strip_prefix("ctxbench try ").filter(|named| !named.starts_with("SESSION…"));
+    match named {
+        Some(named) if commands.any(|command| command.starts_with("ctxbench try SESSION")) => {
+            format!("\nSESSION is {named}\n")
+        }
+        _ => String::new(),
     }
 }
 
@@ -1642,5 +1661,15 @@ mod tests {
         assert!(shown.contains("nothing to replay: no tool call"), "{shown}");
         assert!(shown.contains("1,000,000 tokens in") || shown.contains("1000000 tokens in"), "{shown}");
         assert!(shown.contains("on gpt-5.5: $10.00"), "{shown}");
+    }
+
+    #[test]
+    fn sessions_whose_names_are_too_long_for_a_command_are_named_below_the_answer() {
+        let long = format!("ctxbench try {}/a.jsonl", "d".repeat(LONGEST_COMMAND));
+        let said = |command: &str, again: &str| placeholder_words([command].into_iter(), again);
+        let words = said("ctxbench try SESSION --budget 60", &long);
+        assert!(words.starts_with("\nSESSION is ddd") && words.ends_with("/a.jsonl\n"), "{words}");
+        assert_eq!(said("ctxbench try a.jsonl --budget 60", "ctxbench try a.jsonl"), "");
+        assert_eq!(said("ctxbench try SESSION --budget 60", "ctxbench try SESSION…"), "");
     }
 }
