@@ -454,6 +454,18 @@ mod tests {
             ("find d | xargs grep x f", "d/a", "a program whose work on files is not known"),
             ("find d | xargs rm", "", "a program whose work on files is not known"),
             ("find d >f; xargs cat <f", "", "an output whose text is unknown"),
+            // The output of `wc` names the files of a pattern.
+            (
+                "cd d && wc -l *.c e",
+                "  3 a.c\n 14 b.c\n  1 e\n 18 total\n",
+                "read /w/d/a.c; read /w/d/b.c; read /w/d/e",
+            ),
+            ("wc -l *.c", "3 1.c\n", "read /w/1.c"),
+            ("wc -l *.c", "3 a.c\n14 b.c\n", "a pattern of file names"),
+            ("wc -l *.c", "3 d/a.c\n", "a pattern of file names"),
+            ("wc -l *.c *.h", "3 a.c\n", "a pattern of file names"),
+            ("wc -l *.c | head -1", "3 a.c\n", "a pattern of file names"),
+            ("wc -l *.c; cat a.c", "3 a.c\n", "a pattern of file names"),
             ("find d; xargs cat", "d/a", "a program whose work on files is not known"),
         ] {
             let work = posix(line, output);

@@ -4,6 +4,7 @@ use super::command::{
     UNKNOWN_OPTIONS, VERSION_CONTROL, base_name, echoed, flags, formatted, goes, has_only, is_build, is_message,
     opens_file, operands, python_script, runs_shell,
 };
+use super::file_text::is_cut_output;
 use super::listing::{Listing, listed};
 use super::outcomes::{Outcome, Report, outcomes};
 use super::patch;
@@ -108,6 +109,8 @@ struct Reader {
     piped: Option<String>,
     /// The directories whose files `find` before a pipe names, if it chooses them by name and type alone.
     found: Option<Vec<String>>,
+    /// Whether the output is of one command alone.
+    is_only: bool,
 }
 
 impl Reader {
@@ -120,6 +123,7 @@ impl Reader {
         let outcomes = outcomes(&all, report, is_strict)?;
         let pipelines = all.iter().filter(|simple| simple.joint != Joint::Pipe && !goes(simple) && !is_message(simple));
         let is_alone = pipelines.count() == 1;
+        self.is_only = depth == 0 && all.iter().filter(|simple| !goes(simple)).count() == 1;
         for (at, (simple, outcome)) in all.iter().zip(outcomes).enumerate() {
             if outcome == Outcome::LeftOut {
                 continue;
@@ -295,7 +299,12 @@ impl Reader {
             if writes {
                 return Err("an output whose text is unknown");
             }
-            for path in self.files(&operands)? {
+            let counted = (name == "wc" && self.is_only).then(|| counted_files(&operands, report.output)).flatten();
+            let paths = match counted {
+                Some(paths) => paths.into_iter().map(|path| self.absolute(path)).collect(),
+                None => self.files(&operands)?,
+            };
+            for path in paths {
                 self.step(ShellStep::Read(path));
             }
             let copies_input = name == "cat" && operands.is_empty() && rest.is_empty();
@@ -703,6 +712,47 @@ fn checks(name: &str) -> &'static str {
         "php" => "-l",
         _ => "-n",
     }
+}
+
+/// The files that `wc` names in its output, if patterns of file names stand for some of them, and all are listed.
+fn counted_files<'a>(operands: &[&Word], output: &'a str) -> Option<Vec<&'a str>> {
+    let patterns = operands.iter().filter(|word| word.expansion == Expansion::Pattern);
+    let patterns: Vec<&str> = patterns.map(|word| word.text.as_str()).collect();
+    let is_simple = |word: &&Word| word.expansion != Expansion::Variable && !word.text.contains(['{', '~', '[', '?']);
+    let is_certain = operands.iter().all(|word| is_simple(word) && !word.text.contains("**"));
+    if patterns.is_empty() || !is_certain || is_cut_output(output) {
+        return None;
+    }
+    let fits = |pattern: &str, path: &str| {
+        let start = pattern.split('*').next().unwrap_or_default();
+        let end = pattern.rsplit('*').next().unwrap_or_default();
+        let depth = |path: &str| path.matches('/').count();
+        path.len() >= start.len() + end.len()
+            && path.starts_with(start)
+            && path.ends_with(end)
+            && depth(path) == depth(pattern)
+    };
+    let mut paths = Vec::new();
+    for line in output.lines().filter(|line| !line.trim().is_empty()) {
+        let mut path = line.trim_start();
+        while let Some((count, rest)) = path.split_once(' ')
+            && count.bytes().all(|b| b.is_ascii_digit())
+        {
+            path = rest.trim_start();
+        }
+        if path == line.trim_start() {
+            return None;
+        }
+        let is_named = operands.iter().any(|word| word.text == path) || patterns.iter().any(|one| fits(one, path));
+        if !is_named && path != "total" {
+            return None;
+        }
+        paths.extend(Some(path).filter(|_| is_named));
+    }
+    let are_listed = operands.iter().all(|word| paths.iter().any(|path| word.text == *path || fits(&word.text, path)));
+    // Without the sum of several, the output may end early.
+    let is_whole = paths.len() == 1 || output.lines().last().is_some_and(|line| line.trim_end().ends_with(" total"));
+    (are_listed && is_whole).then_some(paths)
 }
 
 /// Whether `xargs` with these words runs a program that reads the files of its standard input, and no others.
