@@ -11,6 +11,7 @@ use fuse::store::{Attr, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NAM
 
 use crate::ViewStore;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
+use crate::rows::is_blob;
 use crate::source::{Parameter, PooledConnection, VALUE};
 use crate::tree::{AFTER, FixedEntry, Level, NAMES_PAGE, PAGE, RowDirectories, Values};
 
@@ -37,6 +38,8 @@ struct Names {
     of: (Ino, usize, u64),
     start: usize,
     values: Vec<Value>,
+    /// Places in `values` of BLOBs, which are not shown.
+    blobs: Vec<usize>,
     bytes: usize,
     is_last: bool,
 }
@@ -205,7 +208,7 @@ impl<'a> Lister<'a> {
         &mut self,
         section: usize,
         level: &Level,
-        list: &Values,
+        (list, named): (&Values, Option<&RowDirectories>),
         child: impl Fn(&Node, Value) -> Node,
     ) -> Result<ControlFlow<()>> {
         let (listing, mut at) = match self.start(section) {
@@ -214,8 +217,12 @@ impl<'a> Lister<'a> {
             Some(start) => (start as u64 >> LISTING, start & ((1 << LISTING) - 1)),
         };
         loop {
-            let page = self.page_of_names((self.dir, section, listing), list, at)?;
-            for value in page.values.iter().skip(at - page.start) {
+            let page = self.page_of_names((self.dir, section, listing), (list, named), at)?;
+            for (in_page, value) in page.values.iter().enumerate().skip(at - page.start) {
+                if page.blobs.binary_search(&in_page).is_ok() {
+                    at += 1;
+                    continue;
+                }
                 let name = self.view.value_name(level, &value.text);
                 let place = (listing << LISTING) | at as u64;
                 at += 1;
@@ -235,7 +242,12 @@ impl<'a> Lister<'a> {
     }
 
     /// The page of names that contains a place; the last page if the names end before it.
-    fn page_of_names(&mut self, of: (Ino, usize, u64), list: &Values, at: usize) -> Result<Arc<Names>> {
+    fn page_of_names(
+        &mut self,
+        of: (Ino, usize, u64),
+        list: (&Values, Option<&RowDirectories>),
+        at: usize,
+    ) -> Result<Arc<Names>> {
         let kept = self.view.state().listings.names(of, at);
         let mut page = match kept {
             Some(page) => page,
@@ -248,7 +260,12 @@ impl<'a> Lister<'a> {
     }
 
     /// Queries the page of names after another one.
-    fn ask_names(&mut self, of: (Ino, usize, u64), list: &Values, before: Option<&Names>) -> Result<Arc<Names>> {
+    fn ask_names(
+        &mut self,
+        of: (Ino, usize, u64),
+        (list, named): (&Values, Option<&RowDirectories>),
+        before: Option<&Names>,
+    ) -> Result<Arc<Names>> {
         let view = self.view;
         let last = before.and_then(|page| page.values.last());
         let after = last.map(|value| (AFTER, Parameter::Text(&value.text)));
@@ -259,20 +276,35 @@ impl<'a> Lister<'a> {
         let (mut values, above) = (Vec::new(), ParentValues::clone(&self.node.above));
         let (mut rows, mut bytes) = (0, size_of::<Names>());
         view.query(self.source()?, query, &above, after.as_slice(), &mut |row| {
+            let is_blob = named.is_some() && is_blob(&row);
             let mut row = row.into_iter();
             let text = row.next().flatten().unwrap_or_default();
             let number = row.next().flatten();
             rows += 1;
             bytes += text.len() + size_of::<Value>();
-            values.push(Value { text, number });
+            values.push((Value { text, number }, is_blob));
             if bytes < NAMES_PAGE_BYTES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         // A number and the same text are two values with one name.
-        values.dedup_by(|one, other| one.text == other.text);
+        values.dedup_by(|one, kept| {
+            let is_same = one.0.text == kept.0.text;
+            if is_same && kept.1 {
+                // Only the other value has a directory.
+                std::mem::swap(one, kept);
+            }
+            is_same
+        });
+        let blobs: Vec<usize> = (0..values.len()).filter(|at| values[*at].1).collect();
+        let values: Vec<Value> = values.into_iter().map(|(value, _)| value).collect();
+        if let (Some(named), Some(first)) = (named, blobs.first()) {
+            let (path, count, reason) = (&query.path, blobs.len(), view.blob_reason(named, &values[*first].text));
+            tracing::warn!("rows of {path:?}: {count} rows are not shown: {reason}");
+        }
         let page = Arc::new(Names {
             of,
             start: before.map_or(0, Names::end),
             values,
+            blobs,
             bytes,
             is_last: rows < NAMES_PAGE && bytes < NAMES_PAGE_BYTES,
         });
@@ -391,7 +423,7 @@ impl ViewStore {
         for named in &level.named {
             section += 1;
             let child = |node: &Node, value| self.named(dir, node, named.level, value);
-            if lister.names(section, level, &named.list, child)?.is_break() {
+            if lister.names(section, level, (&named.list, Some(named)), child)?.is_break() {
                 return Ok(());
             }
         }
@@ -403,7 +435,7 @@ impl ViewStore {
                 node.child(dir, NodeKind::Link { links, value })
             };
             let list = &self.tree.links[links].list;
-            if lister.names(section, level, list, child)?.is_break() {
+            if lister.names(section, level, (list, None), child)?.is_break() {
                 return Ok(());
             }
         }
@@ -430,7 +462,7 @@ mod tests {
     fn page(listing: u64, start: usize) -> Arc<Names> {
         let text = b"name".to_vec();
         let values = vec![Value { text, number: None }; 10];
-        Arc::new(Names { of: (1, 0, listing), start, values, bytes: 1000, is_last: false })
+        Arc::new(Names { of: (1, 0, listing), start, values, blobs: Vec::new(), bytes: 1000, is_last: false })
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use fuse::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
+use fuse::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, StoreError, Timestamp};
 
 use crate::ViewStore;
 use crate::check::KeyPlace;
@@ -11,7 +11,7 @@ use crate::draft::Alias;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
 use crate::source::{Parameter, PooledConnection, Text, VALUE};
 use crate::template::{MARK, decode, escape, escape_short, room, unescape};
-use crate::tree::{Files, FixedEntry, KEY, Level, Query};
+use crate::tree::{Files, FixedEntry, KEY, Level, Query, RowDirectories};
 
 pub(super) fn parameters<'a>(
     above: &'a ParentValues,
@@ -65,6 +65,14 @@ fn time(text: &[u8]) -> Option<Timestamp> {
         Some(civil.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
     });
     Some(Timestamp(i64::try_from(time?.as_nanosecond()).ok()?))
+}
+
+/// Bytes of a value that a message shows.
+const SHOWN_BYTES: usize = 100;
+
+/// Whether a row of [`RowDirectories`] has a BLOB: its last column.
+pub(super) fn is_blob(row: &[Text]) -> bool {
+    row.last().is_some_and(|it| it.as_deref() == Some(b"1"))
 }
 
 impl ViewStore {
@@ -304,8 +312,7 @@ impl ViewStore {
             }
         }
         for named in &level.named {
-            let asked = [(VALUE, Parameter::Text(&value))];
-            if let Some(row) = self.first(source, &named.find, &dir.above, &asked)? {
+            if let Some(row) = self.directory_row(source, named, &dir.above, &value)? {
                 let number = row.into_iter().next().flatten();
                 let value = Value { text: value, number };
                 return self.known(source, self.named(parent, dir, named.level, value));
@@ -318,6 +325,42 @@ impl ViewStore {
             }
         }
         Err(Errno::NOENT.into())
+    }
+
+    /// The row that names a directory with `value`.
+    ///
+    /// # Errors
+    /// `EIO` if only a BLOB has this text.
+    fn directory_row(
+        &self,
+        source: &mut PooledConnection<'_>,
+        named: &RowDirectories,
+        above: &ParentValues,
+        value: &[u8],
+    ) -> Result<Option<Vec<Text>>> {
+        let asked = [(VALUE, Parameter::Text(value))];
+        let row = self.first(source, &named.find, above, &asked)?;
+        if !row.as_deref().is_some_and(is_blob) {
+            return Ok(row);
+        }
+        let text = self.first(source, &named.find_text, above, &asked)?;
+        match text {
+            Some(text) => Ok(Some(text)),
+            None => {
+                let reason = self.blob_reason(named, value);
+                Err(StoreError::storage(Errno::IO, format!("rows of {:?}: {reason}", named.find.path)))
+            }
+        }
+    }
+
+    /// Why the row with a BLOB has no directory.
+    pub(super) fn blob_reason(&self, named: &RowDirectories, value: &[u8]) -> String {
+        let column = self.tree.levels[named.level].column.as_deref().unwrap_or_default();
+        let shown = String::from_utf8_lossy(&value[..value.len().min(SHOWN_BYTES)]);
+        format!(
+            "the column `{column}` of the row {shown:?} is a BLOB, which no query below the directory would find: store it as text, or \
+             select CAST({column} AS TEXT)"
+        )
     }
 
     /// The directory that a row names.

@@ -54,7 +54,8 @@ impl Level {
     }
 }
 
-/// The values of a column, in their order, by pages of [`NAMES_PAGE`]: their text, and numbers that do not equal it.
+/// The values of a column, in their order, by pages of [`NAMES_PAGE`]: their text, numbers that do not equal it, and 1 for a
+/// BLOB.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) first: Query,
@@ -67,9 +68,11 @@ pub(super) struct Values {
 pub(super) struct RowDirectories {
     pub(super) level: usize,
     pub(super) list: Values,
-    /// The number whose text is [`VALUE`], if it does not equal the text, else NULL; no row if the value does not
-    /// exist.
+    /// The number whose text is [`VALUE`], if it does not equal the text, else NULL, and 1 if the value is a BLOB; no row if
+    /// the value does not exist.
     pub(super) find: Query,
+    /// The same without BLOBs, which share their text with other values.
+    pub(super) find_text: Query,
     /// Has a row if a program may create the directory whose name is the column of `level`.
     pub(super) make: Option<Query>,
 }
@@ -455,11 +458,13 @@ impl Tree {
                 let make = definition.and_then(|it| it.make.as_ref());
                 let named = rows.column(column)?;
                 let (text, is_value) = (&named.text, &named.is_value);
-                let number = named.number.as_deref().unwrap_or("NULL");
+                let is_blob = named.is_blob.as_deref().unwrap_or("NULL");
+                let number = format!("{}, {is_blob}", named.number.as_deref().unwrap_or("NULL"));
                 self.levels[above].named.push(RowDirectories {
                     level: made,
                     list: rows.values(text, &format!(", {number}")),
-                    find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
+                    find: rows.query(&number, &format!("WHERE {is_value} LIMIT 1")),
+                    find_text: rows.query(&number, &format!("WHERE {is_value} AND ({is_blob}) IS NOT TRUE LIMIT 1")),
                     make: make.map(|sql| Query { path: path.into(), sql: sql.clone() }),
                 });
                 self.levels.push(Level { column: Some(column.to_owned()), ..Level::default() });

@@ -293,6 +293,24 @@ fn values_too_long_for_a_name_are_left_out_by_pages() {
 }
 
 #[test]
+fn a_blob_that_names_a_directory_costs_one_row_and_an_error_names_it() {
+    let mail = Mail::new();
+    mail.run("CREATE TABLE note (id INTEGER PRIMARY KEY, tag, text)");
+    mail.run("INSERT INTO note VALUES (1, 'home', 'one'), (2, x'776f726b', 'two'), (3, x'626f7468', 'three'), (4, 'both', 'four')");
+    let store = mail.view_as(false, |_| {
+        "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\ntimeout_ms = 60000\n\
+         [[directory]]\npath = '{tag}'\nrows = 'SELECT tag FROM note'\n\
+         [[file]]\npath = '{tag}/{id}.md'\nkey = 'id'\nbody = '{text}'\nrows = 'SELECT * FROM note WHERE tag = :tag'\n"
+            .to_owned()
+    });
+    assert_eq!(list(&store, ""), ["both", "home"]);
+    assert_eq!(list(&store, "both"), ["4.md"], "the text has the directory");
+    assert_eq!(read(&store, "home/1.md").unwrap(), "one");
+    fails(go(&store, "work"), Errno::IO, &["{tag}", "`tag`", "\"work\"", "BLOB"]);
+    assert_eq!(errno(go(&store, "play")), Errno::NOENT);
+}
+
+#[test]
 fn a_row_with_a_bad_key_or_name_costs_one_row() {
     for mail in mails() {
         mail.add(7, "inbox", "ann", "s", "");

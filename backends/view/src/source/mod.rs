@@ -65,6 +65,8 @@ pub(super) struct Column {
     /// The expression for a value that is a number and does not equal its text; NULL for other values. `None`: every
     /// value equals its text.
     pub(super) number: Option<String>,
+    /// The condition that a value is a BLOB, which no text equals. `None`: every value equals its text.
+    pub(super) is_blob: Option<String>,
 }
 
 /// The parameters of a statement, and the columns of its result.

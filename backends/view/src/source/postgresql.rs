@@ -339,6 +339,7 @@ fn column(name: &str, kind: &Type) -> Column {
         is_value: format!("{quoted} = :{VALUE}"),
         // A parameter has the type of the value that it is compared with.
         number: None,
+        is_blob: None,
         length: format!("octet_length({text})"),
         text,
     }

@@ -326,6 +326,7 @@ fn column(name: &str) -> Column {
         number: Some(format!(
             "CASE WHEN typeof({quoted}) IN ('integer', 'real') AND {quoted} <> ({quoted} || '') THEN {quoted} END"
         )),
+        is_blob: Some(format!("typeof({quoted}) = 'blob'")),
         text: format!("CAST({quoted} AS TEXT)"),
         // The length of the column, not of its text, does not read long content.
         length: format!("octet_length({quoted})"),
