@@ -67,6 +67,38 @@ fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
     }
 }
 
+/// One call of a function that takes about half a minute.
+const STUCK: &str = "SELECT instr(a, substr(a, 1, 300000) || 'b') AS n FROM (SELECT printf('%.*c', 2000000, 'a') AS a)";
+
+#[test]
+fn a_function_that_sqlite_cannot_interrupt_keeps_no_caller_after_the_timeout() {
+    let mail = Mail::new();
+    let store = computed(&mail, STUCK, 300);
+    for _ in 0..2 {
+        let began = Instant::now();
+        fails(go(&store, "one.txt"), Errno::IO, &["one.txt", "300 ms", "still runs"]);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        eventually("other queries run", || read(&store, "quick.txt").is_ok_and(|text| text == "1\n"));
+    }
+    // Two threads are enough.
+    let began = Instant::now();
+    fails(go(&store, "one.txt"), Errno::IO, &["one.txt", "2 earlier queries", "still run"]);
+    assert!(began.elapsed() < Duration::from_millis(250), "{:?}", began.elapsed());
+    assert_eq!(read(&store, "quick.txt").unwrap(), "1\n");
+}
+
+#[test]
+fn a_table_that_becomes_a_view_with_such_a_function_keeps_no_caller_either() {
+    let mail = Mail::new();
+    mail.run("CREATE TABLE it (n INTEGER)");
+    let store = computed(&mail, "SELECT n FROM it", 300);
+    assert_eq!(read(&store, "one.txt").unwrap(), "");
+    mail.run(&format!("DROP TABLE it; CREATE VIEW it AS {STUCK}"));
+    let began = Instant::now();
+    fails(go(&store, "one.txt"), Errno::IO, &["one.txt", "300 ms", "still runs"]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
 #[test]
 fn a_query_that_makes_a_longer_value_than_a_file_fails_before_it_is_made() {
     for mail in mails().iter().filter(|mail| mail.is_sqlite()) {

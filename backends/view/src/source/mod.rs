@@ -25,7 +25,7 @@ pub(super) use crate::template::Text;
 pub(super) use pool::{Pool, PooledConnection, Version};
 pub use postgresql::find_programs as find_postgresql;
 pub(super) use postgresql::without_password;
-use sqlite::Sqlite;
+use sqlite::{Abandoned, Sqlite};
 
 /// The longest content of a file, in bytes.
 pub(super) const BODY_MAX: usize = 256 << 20;
@@ -235,7 +235,10 @@ pub(super) fn open(
     match kind {
         SourceKind::Sqlite => {
             let file = PathBuf::from(place);
-            Pool::new(CONNECTIONS, timeout, move || Ok(Box::new(Sqlite::open(&file, may_write, timeout)?)))
+            let abandoned = Abandoned::default();
+            Pool::new(CONNECTIONS, timeout, move || {
+                Ok(Box::new(Sqlite::open(&file, may_write, timeout, abandoned.clone())?))
+            })
         }
         SourceKind::Postgresql => {
             let opener = postgresql::opener(place, definition, may_write)?;

@@ -1,11 +1,15 @@
 //! Rows of an SQLite database: one of other programs, or a temporary one whose [`Tables`] are kept up to date.
 
+mod apart;
+
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -20,6 +24,9 @@ use super::{
     BODY_MAX, BoundStatement, Column, FileChange, FileRow, Parameter, Parameters, Source, StatementDescription, Text,
     TransactionResult, VALUE,
 };
+
+pub(super) use apart::Abandoned;
+use apart::Outcome;
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
@@ -71,12 +78,21 @@ pub(super) struct Sqlite {
     /// Whether the connection's authorizer allows changes now.
     allows_writing: Arc<AtomicBool>,
     deadline: Deadline,
-    /// How often the file was replaced by another one.
+    /// How often the file was opened, also because it was replaced by another one.
     files: u64,
+    /// Whether a query runs on a thread of its own, because one instruction of it may take long.
+    runs_apart: HashMap<Box<str>, bool>,
+    /// Whether the connection refuses to compile a statement again, which may then have such an instruction.
+    keeps_programs: Arc<AtomicBool>,
+    /// The abandoned queries of this source.
+    abandoned: Abandoned,
+    /// Gives the connection of temporary tables back when its abandoned query ends.
+    returning: Option<Receiver<Connection>>,
 }
 
-/// Instructions of SQLite's virtual machine between two checks of the deadline: well below a millisecond.
-const INSTRUCTIONS: std::ffi::c_int = 10_000;
+/// Instructions of SQLite's virtual machine between two checks of the deadline: well below a millisecond, unless they read
+/// long values.
+const INSTRUCTIONS: std::ffi::c_int = 1_000;
 
 /// The time at which the running query is interrupted.
 #[derive(Clone)]
@@ -157,9 +173,13 @@ impl ToSql for Parameter<'_> {
 }
 
 /// The authorizer of a definition's statements: they may read, and change rows while `may_write` is true.
-fn authorize(may_write: &Arc<AtomicBool>) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
-    let may_write = Arc::clone(may_write);
+fn authorize(
+    may_write: &Arc<AtomicBool>,
+    keeps_programs: &Arc<AtomicBool>,
+) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
+    let (may_write, keeps_programs) = (Arc::clone(may_write), Arc::clone(keeps_programs));
     move |asked| match asked.action {
+        _ if keeps_programs.load(Ordering::Relaxed) => Authorization::Deny,
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => Authorization::Allow,
         AuthAction::Function { function_name } if function_name != "load_extension" => Authorization::Allow,
         AuthAction::Transaction { .. } => Authorization::Allow,
@@ -174,7 +194,12 @@ fn authorize(may_write: &Arc<AtomicBool>) -> impl Fn(AuthContext<'_>) -> Authori
     }
 }
 
-fn harden(connection: &mut Connection, may_write: &Arc<AtomicBool>, deadline: &Deadline) -> rusqlite::Result<()> {
+fn harden(
+    connection: &mut Connection,
+    may_write: &Arc<AtomicBool>,
+    keeps_programs: &Arc<AtomicBool>,
+    deadline: &Deadline,
+) -> rusqlite::Result<()> {
     connection.busy_timeout(deadline.timeout)?;
     // Statements that compute or read a larger value fail before SQLite has allocated it.
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX)?;
@@ -184,7 +209,7 @@ fn harden(connection: &mut Connection, may_write: &Arc<AtomicBool>, deadline: &D
     connection.set_prepared_statement_cache_capacity(128);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
-    connection.authorizer(Some(authorize(may_write)))?;
+    connection.authorizer(Some(authorize(may_write, keeps_programs)))?;
     Ok(())
 }
 
@@ -201,7 +226,12 @@ impl Sqlite {
     ///
     /// # Errors
     /// Why it cannot be opened, in words.
-    pub(super) fn open(path: &Path, may_write: bool, timeout: Duration) -> std::result::Result<Self, String> {
+    pub(super) fn open(
+        path: &Path,
+        may_write: bool,
+        timeout: Duration,
+        abandoned: Abandoned,
+    ) -> std::result::Result<Self, String> {
         let mut source = Self {
             connection: None,
             origin: Origin::File { path: path.to_owned(), identity: (0, 0) },
@@ -209,6 +239,10 @@ impl Sqlite {
             allows_writing: Arc::new(AtomicBool::new(may_write)),
             deadline: Deadline::new(timeout),
             files: 0,
+            runs_apart: HashMap::new(),
+            keeps_programs: Arc::default(),
+            abandoned,
+            returning: None,
         };
         let began = source.begin(Instant::now() + timeout);
         began.map_err(StoreError::into_reason)?;
@@ -226,6 +260,7 @@ impl Sqlite {
         timeout: Duration,
     ) -> std::result::Result<Self, String> {
         let allows_writing = Arc::new(AtomicBool::new(false));
+        let keeps_programs = Arc::default();
         let deadline = Deadline::new(timeout);
         let make = || -> rusqlite::Result<Connection> {
             // Without a name, SQLite keeps what does not fit its cache in a file that no directory lists.
@@ -234,7 +269,7 @@ impl Sqlite {
             connection.pragma_update(None, "journal_mode", "MEMORY")?;
             tables.add_functions(&connection)?;
             connection.execute_batch(schema)?;
-            harden(&mut connection, &allows_writing, &deadline)?;
+            harden(&mut connection, &allows_writing, &keeps_programs, &deadline)?;
             Ok(connection)
         };
         let mut source = Self {
@@ -244,6 +279,10 @@ impl Sqlite {
             allows_writing,
             deadline,
             files: 0,
+            runs_apart: HashMap::new(),
+            keeps_programs,
+            abandoned: Abandoned::default(),
+            returning: None,
         };
         let began = source.begin(Instant::now() + timeout);
         began.map_err(StoreError::into_reason)?;
@@ -263,6 +302,72 @@ impl Sqlite {
             tracing::warn!(path = %path.display(), %error, "a file was changed and could not be read again");
             None
         })
+    }
+
+    /// Whether a query has to run on a thread of its own.
+    fn is_apart(&mut self, sql: &str) -> Result<bool> {
+        if let Some(is_apart) = self.runs_apart.get(sql) {
+            return Ok(*is_apart);
+        }
+        self.deadline.start();
+        let may_be_slow = apart::may_be_slow(self.connection()?, sql, matches!(self.origin, Origin::File { .. }));
+        let is_apart = may_be_slow.map_err(|error| self.deadline.explain(error))?;
+        self.runs_apart.insert(sql.into(), is_apart);
+        Ok(is_apart)
+    }
+
+    /// Runs a query on this thread. `None`: SQLite would have to compile it again.
+    fn query_here(
+        &self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<Option<()>> {
+        self.deadline.start();
+        let connection = self.connection()?;
+        let ran = connection.prepare_cached(sql).map(|mut statement| {
+            self.keeps_programs.store(true, Ordering::Relaxed);
+            let ran = bind(&mut statement, parameters).and_then(|()| rows_of(&mut statement, each));
+            self.keeps_programs.store(false, Ordering::Relaxed);
+            ran
+        });
+        match ran {
+            Ok(Err(error)) if error.sqlite_error_code() == Some(ErrorCode::AuthorizationForStatementDenied) => Ok(None),
+            Ok(Ok(())) => Ok(Some(())),
+            Ok(Err(error)) | Err(error) => Err(of_temporary_file(self.deadline.explain(error))),
+        }
+    }
+
+    /// Runs a query on a thread of its own, which keeps the connection if the query exceeds its time.
+    fn query_apart(
+        &mut self,
+        sql: &str,
+        parameters: Parameters<'_>,
+        each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.deadline.start();
+        self.connection()?;
+        let Some(connection) = self.connection.take() else { return Ok(()) };
+        let timeout = self.deadline.timeout;
+        match apart::query(connection, (sql, parameters), (timeout, &self.abandoned), each) {
+            Outcome::Ended(connection, ran) => {
+                self.connection = Some(connection);
+                ran.map_err(|error| of_temporary_file(self.deadline.explain(error)))
+            }
+            Outcome::Abandoned(returned, error) => {
+                match self.origin {
+                    // The next call opens another connection. Its queries do not give the abandoned one more time.
+                    Origin::File { .. } => self.deadline = Deadline::new(timeout),
+                    Origin::Tables(_) => self.returning = Some(returned),
+                }
+                Err(error)
+            }
+            Outcome::Refused(connection, error) => {
+                self.connection = Some(connection);
+                Err(error)
+            }
+            Outcome::Lost(error) => Err(error),
+        }
     }
 
     fn connection(&self) -> Result<&Connection> {
@@ -287,6 +392,19 @@ fn bind(statement: &mut Statement<'_>, parameters: Parameters<'_>) -> rusqlite::
     for (name, value) in parameters {
         if let Some(index) = statement.parameter_index(&format!(":{name}"))? {
             statement.raw_bind_parameter(index, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Hands the rows of a statement, whose parameters are bound, to `each` until it breaks.
+fn rows_of(statement: &mut Statement<'_>, each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>) -> rusqlite::Result<()> {
+    let columns = statement.column_count();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let values = (0..columns).map(|at| Ok(text(row.get_ref(at)?)));
+        if each(values.collect::<rusqlite::Result<_>>()?).is_break() {
+            break;
         }
     }
     Ok(())
@@ -354,13 +472,22 @@ impl Source for Sqlite {
                         OpenFlags::SQLITE_OPEN_READ_ONLY
                     };
                     let mut connection = Connection::open_with_flags(&*path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-                    harden(&mut connection, &self.allows_writing, &self.deadline)?;
+                    harden(&mut connection, &self.allows_writing, &self.keeps_programs, &self.deadline)?;
                     *open = found;
                     self.files += 1;
+                    self.runs_apart.clear();
                     self.connection = Some(connection);
                 }
             }
             Origin::Tables(tables) => {
+                if let Some(returning) = &self.returning {
+                    match returning.try_recv() {
+                        Ok(connection) => self.connection = Some(connection),
+                        Err(TryRecvError::Empty) => return Err(apart::still_runs(1, self.deadline.timeout)),
+                        Err(TryRecvError::Disconnected) => {}
+                    }
+                    self.returning = None;
+                }
                 let gone = || StoreError::storage(Errno::IO, "the temporary tables are gone");
                 let connection = self.connection.as_ref().ok_or_else(gone)?;
                 self.allows_writing.store(true, Ordering::Relaxed);
@@ -417,22 +544,20 @@ impl Source for Sqlite {
         parameters: Parameters<'_>,
         each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.deadline.start();
-        let connection = self.connection()?;
-        let mut run = || -> rusqlite::Result<()> {
-            let mut statement = connection.prepare_cached(sql)?;
-            let columns = statement.column_count();
-            bind(&mut statement, parameters)?;
-            let mut rows = statement.raw_query();
-            while let Some(row) = rows.next()? {
-                let values = (0..columns).map(|at| Ok(text(row.get_ref(at)?)));
-                if each(values.collect::<rusqlite::Result<_>>()?).is_break() {
-                    break;
-                }
+        for _ in 0..2 {
+            if self.is_apart(sql)? {
+                return self.query_apart(sql, parameters, each);
             }
-            Ok(())
-        };
-        run().map_err(|error| of_temporary_file(self.deadline.explain(error)))
+            if self.query_here(sql, parameters, each)?.is_some() {
+                return Ok(());
+            }
+            // The schema has changed, and with it perhaps the instructions of the query.
+            self.runs_apart.clear();
+            self.connection()?.flush_prepared_statement_cache();
+        }
+        // SQLite compiles it for each value of a parameter.
+        self.runs_apart.insert(sql.into(), true);
+        self.query_apart(sql, parameters, each)
     }
 
     fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<TransactionResult> {
@@ -532,7 +657,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("a.db");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
-        let refused = Sqlite::open(&fifo, false, Duration::from_secs(60)).err().unwrap();
+        let refused = Sqlite::open(&fifo, false, Duration::from_secs(60), Abandoned::default()).err().unwrap();
         assert!(refused.ends_with("is a FIFO, not a regular file"), "{refused}");
     }
 }
