@@ -73,6 +73,21 @@ pub fn counted(file: &Path, trace: &Trace) -> Result<CountedCalls, InputError> {
     counter.finish()
 }
 
+/// Counts the calls of a trace, and checks all that [`compile`] checks. Of each file, only the latest content is in memory.
+///
+/// # Errors
+/// As [`compile`].
+pub fn checked(file: &Path, trace: &Trace) -> Result<CountedCalls, InputError> {
+    let mut compiler = checker(file, trace)?;
+    trace.events.iter().try_for_each(|event| compiler.event(event))?;
+    compiler.finish().map(Compiler::counts)
+}
+
+fn checker<'a>(file: &'a Path, trace: &Trace) -> Result<Compiler<'a>, InputError> {
+    let compiler = Compiler::new(file, &trace.files, Contents::of(file))?;
+    Ok(Compiler { keeps_calls: false, ..compiler })
+}
+
 /// Counts the calls of a trace while it is made, as [`counted`] does of a whole one.
 pub struct CallCounter<'a> {
     compiler: Compiler<'a>,
@@ -85,7 +100,8 @@ impl<'a> CallCounter<'a> {
     /// [`InputError`] if there cannot be such files.
     pub fn new(file: &'a Path, files: &[InitialFile]) -> Result<Self, InputError> {
         let contents = Contents { only_lengths: true, ..Contents::of(file) };
-        Ok(Self { compiler: Compiler::new(file, files, contents)? })
+        let compiler = Compiler::new(file, files, contents)?;
+        Ok(Self { compiler: Compiler { keeps_calls: false, ..compiler } })
     }
 
     /// Takes the next event.
@@ -94,7 +110,7 @@ impl<'a> CallCounter<'a> {
     /// [`InputError`] if the trace is inconsistent.
     pub fn event(&mut self, event: Event) -> Result<(), InputError> {
         match event {
-            Event::Call(call) => self.compiler.pending.push(Cow::Owned(*call)),
+            Event::Call(call) => self.compiler.asks(Cow::Owned(*call)),
             other => self.compiler.other_event(&other)?,
         }
         Ok(())
@@ -105,8 +121,7 @@ impl<'a> CallCounter<'a> {
     /// # Errors
     /// [`InputError`] if a call has no result.
     pub fn finish(self) -> Result<CountedCalls, InputError> {
-        let compiler = self.compiler.finish()?;
-        Ok(CountedCalls { timed: compiler.timed, not_replayed: compiler.script.not_replayed })
+        self.compiler.finish().map(Compiler::counts)
     }
 }
 
@@ -123,11 +138,15 @@ struct Compiler<'a> {
     script: Script,
     state: ReferenceModel,
     /// Calls without a result so far, because agents call several tools at once.
-    pending: Vec<Cow<'a, TraceCall>>,
+    /// By number, and the order of calls with one number.
+    pending: BTreeMap<(u64, usize), Cow<'a, TraceCall>>,
+    asked: usize,
     last_api_at: Option<u64>,
     numbers_by_tab: bool,
     compared: ComparedBytes,
-    /// The calls by kind, if they are counted and not kept.
+    /// Whether the script gets the calls, with every version of an edited file. Otherwise they are counted.
+    keeps_calls: bool,
+    /// The calls by kind, if they are counted.
     timed: BTreeMap<CallKind, u64>,
 }
 
@@ -147,7 +166,9 @@ impl<'a> Compiler<'a> {
             contents,
             state: ReferenceModel::of(&script),
             script,
-            pending: Vec::new(),
+            pending: BTreeMap::new(),
+            asked: 0,
+            keeps_calls: true,
             last_api_at: None,
             compared: ComparedBytes::default(),
             timed: BTreeMap::new(),
@@ -157,10 +178,15 @@ impl<'a> Compiler<'a> {
 
     fn event(&mut self, event: &'a Event) -> Result<(), InputError> {
         match event {
-            Event::Call(call) => self.pending.push(Cow::Borrowed(call)),
+            Event::Call(call) => self.asks(Cow::Borrowed(call)),
             other => self.other_event(other)?,
         }
         Ok(())
+    }
+
+    fn asks(&mut self, call: Cow<'a, TraceCall>) {
+        self.pending.insert((call.i, self.asked), call);
+        self.asked += 1;
     }
 
     /// An event that is no call.
@@ -175,12 +201,12 @@ impl<'a> Compiler<'a> {
                 self.script.think_ms.extend(turn);
             }
             Event::Result(result) => {
-                let asked = self.pending.iter().position(|call| call.i == result.i);
-                let Some(asked) = asked else {
+                let asked = self.pending.range((result.i, 0)..=(result.i, usize::MAX)).next();
+                let asked = asked.map(|(asked, _)| *asked);
+                let Some(call) = asked.and_then(|asked| self.pending.remove(&asked)) else {
                     let place = format!("result {}", result.i);
                     return Err(wrong(self.file, &place, "answers no open call"));
                 };
-                let call = self.pending.remove(asked);
                 self.answered(&call, result)
                     .map_err(|message| wrong(self.file, &format!("call {}", call.i), &message))?;
             }
@@ -192,10 +218,14 @@ impl<'a> Compiler<'a> {
     }
 
     fn finish(self) -> Result<Self, InputError> {
-        match self.pending.first() {
-            Some(call) => Err(wrong(self.file, &format!("call {}", call.i), "has no result record")),
+        match self.pending.first_key_value() {
+            Some((_, call)) => Err(wrong(self.file, &format!("call {}", call.i), "has no result record")),
             None => Ok(self),
         }
+    }
+
+    fn counts(self) -> CountedCalls {
+        CountedCalls { timed: self.timed, not_replayed: self.script.not_replayed }
     }
 
     fn answered(&mut self, call: &TraceCall, result: &CallResult) -> Result<(), String> {
@@ -225,7 +255,7 @@ impl<'a> Compiler<'a> {
                 return Err(format!("leaves bytes in {path} that do not match post_sha256"));
             }
         }
-        if self.contents.only_lengths {
+        if !self.keeps_calls {
             *self.timed.entry(kind).or_default() += 1;
             return Ok(());
         }
@@ -253,7 +283,7 @@ impl<'a> Compiler<'a> {
             all.extend(ops);
         }
         let kind = if call.is_model { CallKind::ModelledProgram } else { CallKind::Shell };
-        if self.contents.only_lengths {
+        if !self.keeps_calls {
             *self.timed.entry(kind).or_default() += 1;
         } else {
             self.script.call(kind, all);
@@ -416,7 +446,7 @@ impl<'a> Compiler<'a> {
             None => vec![FileOp::Remove(change.path.clone())],
         };
         self.apply(&ops, true)?;
-        if !self.contents.only_lengths {
+        if self.keeps_calls {
             self.script.meanwhile(ops);
         }
         Ok(())
@@ -584,6 +614,58 @@ mod tests {
             let is_root = paths.iter().any(|path| path == ".");
             prop_assert_eq!(check_tree(&files).is_ok(), is_one_tree && !is_root);
         }
+    }
+
+    /// A trace of one file and so many calls `op`, whose results follow each call, or all calls.
+    fn trace_of(op: &str, count: usize, at_once: bool) -> Trace {
+        let added = sha256(fill(7, 100, 1));
+        let (mut lines, mut results) = (Vec::new(), Vec::new());
+        lines.push(
+            r#"{"t":"head","v":1,"id":"x","source":{"format":"claude-code","repo":"r","commit":"c","path":"p","sha256":"0000000000000000000000000000000000000000000000000000000000000000","licence":"MIT"},"agent":"a","model":"m","cwd":"/ws","fidelity":"shape","tokenizer":"o200k"}"#
+                .to_owned(),
+        );
+        let empty = sha256("");
+        lines.push(format!(
+            r#"{{"t":"file","path":"a","known":"full","content":{{"bytes":0,"lines":0,"sha256":"{empty}"}}}}"#
+        ));
+        for i in 0..count {
+            let effect = match op {
+                "edit" => format!(
+                    r#","path":"a","effect":{{"edit":[{{"at":0,"old":0,"new":{{"bytes":100,"lines":1,"sha256":"{added}","fill":{{"seed":7}}}}}}]}}"#
+                ),
+                _ => String::new(),
+            };
+            lines.push(format!(
+                r#"{{"t":"call","i":{i},"k":0,"lane":"main","tool":"T","op":"{op}","args":{{}},"tok":1,"at":{i}{effect}}}"#
+            ));
+            let into = if at_once { &mut results } else { &mut lines };
+            into.push(format!(r#"{{"t":"result","i":{i},"ok":true,"bytes":1,"tok":1}}"#));
+        }
+        lines.append(&mut results);
+        lines.push(r#"{"t":"end","exit":"unknown"}"#.to_owned());
+        Trace::parse(Path::new("x.trace.jsonl"), &(lines.join("\n") + "\n")).unwrap()
+    }
+
+    #[test]
+    fn a_check_counts_as_a_compilation_does_and_keeps_only_the_latest_content_of_a_file() {
+        let (file, trace) = (Path::new("x.trace.jsonl"), trace_of("edit", 200, false));
+        let script = compile(file, &trace).unwrap();
+        let counted = CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed };
+        assert_eq!(checked(file, &trace).unwrap(), counted);
+        let mut compiler = checker(file, &trace).unwrap();
+        trace.events.iter().try_for_each(|event| compiler.event(event)).unwrap();
+        assert!(compiler.script.calls.is_empty());
+        assert_eq!(compiler.state.file(&WorkspacePath::new("a").unwrap()).unwrap().len(), 200 * 100);
+    }
+
+    #[test]
+    fn many_calls_without_a_result_are_checked_in_time() {
+        let (file, trace) = (Path::new("x.trace.jsonl"), trace_of("net", 100_000, true));
+        let started = Instant::now();
+        let calls = checked(file, &trace).unwrap();
+        assert_eq!(calls.not_replayed["net"], 100_000);
+        // The quadratic search took minutes.
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     }
 
     #[test]

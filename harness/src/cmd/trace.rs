@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use session_traces::coverage::Coverage;
 use session_traces::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
-use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
+use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, checked, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;
 use workloads::trace::{ContentKnowledge, Event, Fidelity, InitialFile, Op, Trace, TraceHead, TraceLine, TraceSource};
@@ -117,8 +117,7 @@ impl TraceCommand {
             Action::Show { file, format } => {
                 let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
-                let (script, _) = compared(&file, &trace)?;
-                let calls = CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed };
+                let calls = checked(&file, &trace)?;
                 let mut counts = EventCounts::default();
                 trace.events.iter().for_each(|event| counts.add(event));
                 counts.coverage.head(&trace.head);
