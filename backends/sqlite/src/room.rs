@@ -56,9 +56,11 @@ const MOUNT_NEEDS: u64 = 8 << 20;
 
 /// The space of one mounted database.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     /// The descriptor that holds the lock of the mount, so SQLite's locks end no earlier.
     database: Arc<File>,
+    /// Bytes of the reserve of a database of so many bytes.
+    reserve: fn(u64) -> u64,
     /// Bytes of the database that are sure to have a place.
     placed: AtomicU64,
     /// Bytes that it has with the last commit, most of which may be in the log.
@@ -100,10 +102,26 @@ fn place(file: &File, start: u64, end: u64) -> std::result::Result<(), Errno> {
     }
 }
 
+/// Allocates a part of a file, also past its end; whether there is room. Asks before: ext4 keeps a part of what it could not
+/// allocate whole.
+pub fn place_if_room(file: &File, start: u64, end: u64) -> bool {
+    let allocated = file.metadata().map_or(0, |file| file.blocks() * 512);
+    let missing = end.saturating_sub(allocated);
+    let has_room = || missing == 0 || free_of(file) >= missing + METADATA;
+    start >= end || (has_room() && place(file, start, end).is_ok())
+}
+
 impl Room {
     pub(super) fn new(database: &Arc<File>) -> Self {
+        Self::with_reserve(database, |_| RESERVE)
+    }
+
+    /// The space of a database whose reserve depends on its length. SQLite must have closed the database before the last
+    /// descriptor of `database` is closed, which ends SQLite's locks.
+    pub fn with_reserve(database: &Arc<File>, reserve: fn(u64) -> u64) -> Self {
         Self {
             database: Arc::clone(database),
+            reserve,
             placed: AtomicU64::new(0),
             length: AtomicU64::new(0),
             was_copied: AtomicBool::new(false),
@@ -126,8 +144,12 @@ impl Room {
         log_limits(length, self.free())
     }
 
-    /// Gives a mount the space that the last one has left past the end of the database, if the disk is nearly full.
-    pub(super) fn open(&self) -> io::Result<()> {
+    /// Gives a mount the space that the last one has left past the end of the database, if the disk is nearly full. The
+    /// mount must have locked the database.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn open(&self) -> io::Result<()> {
         if self.free() < MOUNT_NEEDS { self.database.set_len(self.database.metadata()?.len()) } else { Ok(()) }
     }
 
@@ -136,9 +158,9 @@ impl Room {
     ///
     /// # Errors
     /// `ENOSPC` if the disk is full.
-    pub(super) fn take(&self, length: u64, frees: bool) -> Result<()> {
+    pub fn take(&self, length: u64, frees: bool) -> Result<()> {
         let before = self.length.swap(length, Ordering::AcqRel);
-        let (placed, needed) = (self.placed.load(Ordering::Acquire), length + RESERVE);
+        let (placed, needed) = (self.placed.load(Ordering::Acquire), length + (self.reserve)(length));
         if needed <= placed {
             return Ok(());
         }
@@ -162,23 +184,18 @@ impl Room {
         Err(StoreError::storage(Errno::NOSPC, reason))
     }
 
-    /// Allocates a part of the database's file past its end; whether there is room. Asks before: ext4 keeps a part of what
-    /// it could not allocate whole.
     fn place(&self, start: u64, end: u64) -> bool {
-        let allocated = self.database.metadata();
-        let allocated = allocated.map_or(0, |file| file.blocks() * 512);
-        let missing = end.saturating_sub(allocated);
-        let has_room = || missing == 0 || self.free() >= missing + METADATA;
-        start >= end || (has_room() && place(&self.database, start, end).is_ok())
+        place_if_room(&self.database, start, end)
     }
 
     /// A checkpoint has ended, and may have freed what lay past the end of the database: takes that again.
-    pub(super) fn copied(&self) {
+    pub fn copied(&self) {
         let start = self.database.metadata().map_or(0, |file| file.len());
         // A commit may have come in between, and have lost its place.
         let length = start.max(self.length.load(Ordering::Acquire));
         // A part of the reserve is better than none.
-        let ends = [RESERVE, RESERVE / 2, RESERVE / 4, 0].map(|reserve| length + reserve);
+        let reserve = (self.reserve)(length);
+        let ends = [reserve, reserve / 2, reserve / 4, 0].map(|reserve| length + reserve);
         let placed = ends.into_iter().find(|end| self.place(start, *end)).unwrap_or(0);
         self.placed.store(placed, Ordering::Release);
     }
@@ -186,12 +203,21 @@ impl Room {
 
 /// Leaves a little space past the end of a database that SQLite has closed, for a mount on a full disk.
 pub(super) fn leave_space(database: &File) -> io::Result<()> {
+    let length = database.metadata()?.len();
+    leave_bytes(database, (length / 128).clamp(UNMOUNTED_MIN, UNMOUNTED_MAX))
+}
+
+/// Leaves so many bytes past the end of a database that SQLite has closed, unless it is empty.
+///
+/// # Errors
+/// Those of the file. A full disk does not count as an error.
+pub fn leave_bytes(database: &File, bytes: u64) -> io::Result<()> {
     let file = database.metadata()?;
     let length = file.len();
     if length == 0 {
         return Ok(());
     }
-    let end = length + (length / 128).clamp(UNMOUNTED_MIN, UNMOUNTED_MAX);
+    let end = length + bytes;
     if file.blocks() * 512 > end {
         database.set_len(length)?;
     }

@@ -83,7 +83,11 @@ impl Count {
             .and_then(|()| std::fs::rename(&new, &count.path));
         if let Err(error) = made {
             std::fs::remove_file(&new)?;
-            return Err(error);
+            // A full disk: the file of a killed mount has its place.
+            let there = own_file::open(&count.path, File::options().read(true).write(true)).map_err(|_| error)?;
+            let count = Self { file: there, ..count };
+            count.set(operations)?;
+            return Ok(count);
         }
         Ok(count)
     }

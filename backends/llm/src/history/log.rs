@@ -10,6 +10,7 @@ use sqlite::database::{self, check_content, has_log, immutable, read_only_reason
 
 use super::count::{self, Count, RecordedCount};
 use super::operation::Operation;
+use super::space::{Space, storage};
 
 /// SQLite's `application_id` of a log: "ctxH".
 const APPLICATION_ID: i32 = 0x6374_7848;
@@ -54,6 +55,20 @@ pub enum LogError {
         /// The file that says so.
         count: PathBuf,
     },
+    /// The last mount did not end in order, and SQLite's log is missing.
+    #[error("the log {} has {found} of {expected} operations: its last mount did not end in order, and {}, which has the others, is missing; nothing was changed\n  fix: put that file back; or, to go on with the operations that are left, create it empty (`touch`), and remove {} if it is there", .path.display(), .wal.display(), .count.display())]
+    NoWal {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's log.
+        wal: PathBuf,
+        /// The operations that can be read.
+        found: u64,
+        /// The operations whose calls had returned.
+        expected: String,
+        /// The file with their number.
+        count: PathBuf,
+    },
     /// The file with the number of operations cannot be used.
     #[error("{} says how many operations the log has, and {reason}\n  fix: remove it, to go on with the operations that can be read", .path.display())]
     Count {
@@ -79,6 +94,14 @@ pub enum LogError {
         path: PathBuf,
         /// Why it cannot be made.
         reason: String,
+    },
+    /// The file cannot be opened.
+    #[error("the log {}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
     },
     /// The thread that syncs it cannot be started.
     #[error("starting the thread that syncs the log: {0}")]
@@ -113,6 +136,8 @@ pub(super) struct Log {
     count: Option<Count>,
     /// The file of SQLite's own log.
     wal: PathBuf,
+    /// The disk space of a file that operations are added to.
+    space: Option<Space>,
     owner: Option<Caller>,
     /// The file, if opening the log has created it.
     new: Option<PathBuf>,
@@ -130,6 +155,7 @@ impl Log {
             db: None,
             count: None,
             wal: PathBuf::new(),
+            space: None,
             owner: None,
             new: None,
             read_only: None,
@@ -156,17 +182,26 @@ impl Log {
             return Self::open_read_only(path, reason);
         }
         let is_new = File::create_new(path).is_ok();
-        let db = database::connect(path, OpenFlags::default()).map_err(failed)?;
+        must_have_wal(path, &real)?;
+        let unusable = |error: std::io::Error| LogError::File { path: path.to_owned(), error };
+        let mut space = Space::new(&real, wal_of(&real)).map_err(unusable)?;
+        let mut db = database::connect(path, OpenFlags::default()).map_err(failed)?;
         // An error below leaves SQLite's log as it is.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
+        // Before SQLite reads a page: it then makes no file of shared memory, for which a full disk has no room.
+        db.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
         let found = operations(&db, path)?.unwrap_or(0);
         must_have_all(path, found)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(failed)?;
+        db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE; COMMIT;")
+            .map_err(failed)?;
+        space.open().map_err(unusable)?;
+        let count = Count::create(&real, found);
+        let count =
+            count.map_err(|error| LogError::Count { path: count::path_of(&real), reason: error.to_string() })?;
+        space.allocate(&mut db).map_err(failed)?;
         db.execute_batch(&format!(
-            "PRAGMA journal_mode = WAL;
-             PRAGMA synchronous = NORMAL;
-             PRAGMA locking_mode = EXCLUSIVE;
-             BEGIN IMMEDIATE;
+            "BEGIN IMMEDIATE;
              PRAGMA application_id = {APPLICATION_ID};
              PRAGMA user_version = {VERSION};
              CREATE TABLE IF NOT EXISTS owner (uid INTEGER NOT NULL, gid INTEGER NOT NULL, at INTEGER NOT NULL);
@@ -178,6 +213,8 @@ impl Log {
                  what TEXT NOT NULL,
                  data BLOB
              );
+             CREATE TABLE IF NOT EXISTS mount (in_use INTEGER NOT NULL);
+             INSERT INTO mount SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM mount);
              COMMIT;"
         ))
         .map_err(failed)?;
@@ -186,13 +223,18 @@ impl Log {
             .map_err(failed)?;
         let owner = read_owner(&db).map_err(failed)?;
         let entries = read_entries(&db, path)?;
-        let count = Count::create(&real, entries.len() as u64);
-        let count =
-            count.map_err(|error| LogError::Count { path: count::path_of(&real), reason: error.to_string() })?;
+        // From now on the file alone says that it needs SQLite's log.
+        let marked = db.execute("UPDATE mount SET in_use = 1", ()).and_then(|_| space.checkpoint(&db));
+        if let Err(error) = marked {
+            // If this fails, too, closing may keep the mark, and the next mount asks for a log that it does not need.
+            let _ = db.execute("UPDATE mount SET in_use = 0", ());
+            return Err(failed(error));
+        }
         let log = Self {
             db: Some(db),
             count: Some(count),
             wal: wal_of(&real),
+            space: Some(space),
             owner: Some(owner),
             new: is_new.then(|| path.to_owned()),
             read_only: None,
@@ -221,6 +263,7 @@ impl Log {
             None => None,
         };
         must_have_all(path, found.unwrap_or(0))?;
+        must_have_wal(path, &real)?;
         let (Some(db), Some(_)) = (db, found) else {
             return Err(LogError::ReadOnly { path: path.to_owned(), reason });
         };
@@ -229,6 +272,7 @@ impl Log {
             db: None,
             count: None,
             wal: PathBuf::new(),
+            space: None,
             owner: Some(read_owner(&db).map_err(failed)?),
             new: None,
             read_only: Some(reason),
@@ -287,6 +331,10 @@ impl Log {
                 Operation::Write { data, .. } => Some(data),
                 _ => None,
             };
+            if let Some(space) = &mut self.space {
+                let bytes = what.len() + data.map_or(0, Vec::len);
+                space.take(db, bytes as u64, operation.frees())?;
+            }
             let begun = db.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
                 let mut insert =
                     db.prepare_cached("INSERT INTO operation (at, uid, gid, what, data) VALUES (?1, ?2, ?3, ?4, ?5)")?;
@@ -312,6 +360,12 @@ impl Log {
             && let Some(Err(error)) = self.count.as_ref().map(|count| count.set(operations))
         {
             tracing::error!(%error, "the number of operations is not noted: damage of the log may stay hidden");
+        }
+        if done.is_ok()
+            && let Some(Err(error)) = self.space.as_ref().map(|space| space.committed(db))
+        {
+            tracing::error!(%error, "SQLite's log cannot be copied into the file");
+            self.is_broken = storage(&error).errno != Errno::NOSPC;
         }
         done.map_err(|error| {
             // The reference cannot undo the operation, so further entries would not match it.
@@ -347,8 +401,8 @@ impl Log {
             return Ok(());
         }
         // A checkpoint syncs the WAL first, then the database file.
-        let checkpoint = db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()));
-        if let Err(error) = checkpoint {
+        let checkpoint = self.space.as_ref().map(|space| space.checkpoint(db));
+        if let Some(Err(error)) = checkpoint {
             let error = storage(&error);
             // A full disk leaves the operations in the WAL, and the next checkpoint tries again.
             self.is_broken = error.errno != Errno::NOSPC;
@@ -361,8 +415,17 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // Closing copies SQLite's log into the file, and removes it.
-        drop(self.db.take());
+        if let Some(db) = self.db.take()
+            && let Err(error) = db.execute("UPDATE mount SET in_use = 0", ())
+        {
+            tracing::warn!(%error, "the log keeps {} until the next mount", self.wal.display());
+            // An error means that the next mount misses it.
+            let _ = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        }
+        // The connection is closed here: that copies SQLite's log into the file, and removes it.
+        if let Some(space) = self.space.take() {
+            space.leave();
+        }
         if let Some(count) = self.count.take()
             && !self.wal.exists()
         {
@@ -429,9 +492,32 @@ fn must_have_all(path: &Path, found: u64) -> std::result::Result<(), LogError> {
     }
 }
 
-fn storage(error: &rusqlite::Error) -> StoreError {
-    let is_full = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
-    StoreError::storage(if is_full { Errno::NOSPC } else { Errno::IO }, error)
+/// Fails if the last mount has left the file at `real` with the mark of a mount, and SQLite's log is missing. Reads the file
+/// alone: SQLite would make an empty log.
+fn must_have_wal(path: &Path, real: &Path) -> std::result::Result<(), LogError> {
+    let wal = wal_of(real);
+    if wal.exists() || real.metadata().map_or(0, |file| file.len()) == 0 {
+        return Ok(());
+    }
+    let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
+    let (uri, flags) = immutable(real);
+    let db = database::connect(Path::new(&uri), flags).map_err(failed)?;
+    let Some(found) = operations(&db, path)? else {
+        return Ok(());
+    };
+    let first = |sql| db.query_row(sql, (), |row| row.get::<_, bool>(0)).map_err(failed);
+    let is_in_use = first("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'mount')")?
+        && first("SELECT EXISTS (SELECT 1 FROM mount WHERE in_use)")?;
+    let expected = match count::read(real) {
+        // Another program has copied SQLite's log into the file, and removed it.
+        Ok(RecordedCount::AtLeast(expected)) if found >= expected => return Ok(()),
+        Ok(RecordedCount::AtLeast(expected)) => expected.to_string(),
+        _ => "an unknown number of".to_owned(),
+    };
+    if !is_in_use {
+        return Ok(());
+    }
+    Err(LogError::NoWal { path: path.to_owned(), wal, found, expected, count: count::path_of(real) })
 }
 
 fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>, LogError> {
@@ -548,7 +634,74 @@ mod tests {
         std::fs::remove_file(with(&path, "-wal")).unwrap();
         Log::open(&path, &OWNER).unwrap_err();
         std::fs::remove_file(with(&path, "-count")).unwrap();
+        std::fs::write(with(&path, "-wal"), "").unwrap();
         assert!(Log::open(&path, &OWNER).unwrap().1.len() < 40);
+    }
+
+    #[test]
+    fn a_killed_log_without_its_wal_and_its_count_is_refused_and_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = killed(dir.path(), 40);
+        let wal = std::fs::read(with(&path, "-wal")).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for suffix in ["-wal", "-count"] {
+            std::fs::remove_file(with(&path, suffix)).unwrap();
+        }
+        let read_only = || Log::open_read_only(&path, "its disk is read-only".to_owned());
+        for _ in 0..2 {
+            for opened in [Log::open(&path, &OWNER), read_only()] {
+                let error = opened.unwrap_err();
+                assert!(matches!(error, LogError::NoWal { .. }), "{error}");
+                let text = error.to_string();
+                assert!(text.contains("0 of an unknown number of operations") && text.contains("b.log-wal"), "{text}");
+            }
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), whole);
+        assert!(!with(&path, "-wal").exists());
+        // With its log, it has them all.
+        std::fs::write(with(&path, "-wal"), wal).unwrap();
+        assert_eq!(Log::open(&path, &OWNER).unwrap().1.len(), 40);
+        // The mark ends with the mount.
+        assert_eq!(read_only().unwrap().1.len(), 40);
+    }
+
+    #[test]
+    fn a_killed_log_is_complete_after_another_program_has_copied_its_wal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = killed(dir.path(), 40);
+        let other = database::connect(&path, OpenFlags::default()).unwrap();
+        other.query_row("SELECT count(*) FROM operation", (), |_| Ok(())).unwrap();
+        drop(other);
+        assert!(!with(&path, "-wal").exists());
+        assert_eq!(Log::open(&path, &OWNER).unwrap().1.len(), 40);
+    }
+
+    #[test]
+    fn a_log_reserves_space_and_refuses_an_operation_without_space_before_it_is_applied() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = dir.path().join("a.log");
+        let (mut log, _) = Log::open(&path, &OWNER).unwrap();
+        let allocated = |path: &Path| path.metadata().unwrap().blocks() * 512;
+        let past_end = || allocated(&path).saturating_sub(path.metadata().unwrap().len());
+        assert!(past_end() >= 1 << 20 && allocated(&with(&path, "-wal")) >= 8 << 20);
+        {
+            let (Some(space), Some(db)) = (&mut log.space, &log.db) else { panic!("it is written") };
+            // More than any disk has.
+            let error = space.take(db, 1 << 60, false).unwrap_err();
+            assert_eq!(error.errno, Errno::NOSPC, "{error}");
+        }
+        for number in 0..3000_u32 {
+            let operation = Operation::Unlink { parent: ROOT, name: number.to_le_bytes().to_vec() };
+            let pending = log.begin(&OWNER, &operation).unwrap();
+            log.commit(pending).unwrap();
+        }
+        // Checkpoints, which free what lies past the end of the file, take it again.
+        assert!(past_end() >= 1 << 20 && allocated(&with(&path, "-wal")) <= 9 << 20);
+        drop(log);
+        assert!(((1 << 20) - 4096..=(1 << 20) + 8192).contains(&past_end()), "{}", past_end());
+        assert_eq!(Log::open(&path, &OWNER).unwrap().1.len(), 3000);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod count;
 mod log;
 mod operation;
 mod prompt;
+mod space;
 mod store;
 
 use std::collections::HashMap;

@@ -150,6 +150,17 @@ impl Operation {
         }
     }
 
+    /// Whether the operation may use the reserve of a full disk: it removes, truncates or renames something.
+    pub(super) fn frees(&self) -> bool {
+        match self {
+            Operation::SetAttr { change, .. } => change.size.is_some(),
+            Operation::Unlink { .. } | Operation::Rmdir { .. } | Operation::Rename { .. } => true,
+            Operation::RemoveXattr { .. } => true,
+            Operation::Allocate { how, .. } => matches!(how, Allocation::PunchHole),
+            _ => false,
+        }
+    }
+
     /// Whether the operation changes content or names. A prompt omits all others.
     pub(super) fn is_told(&self) -> bool {
         match self {
