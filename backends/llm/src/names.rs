@@ -88,14 +88,19 @@ impl Names {
     }
 }
 
+/// Whether a character may end a line or control a terminal.
+pub(super) fn is_control(char: char) -> bool {
+    // The line and paragraph separators of Unicode also end a line.
+    char.is_control() || matches!(char, '\u{2028}' | '\u{2029}')
+}
+
 /// Escapes control characters, backslashes and invalid UTF-8 in a name, a path or a link target. Distinct
 /// names stay distinct, and no name can imitate another line of a prompt.
 pub(super) fn shown(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         for char in chunk.valid().chars() {
-            // The line and paragraph separators of Unicode also end a line.
-            if char.is_control() || matches!(char, '\\' | '\u{2028}' | '\u{2029}') {
+            if char == '\\' || is_control(char) {
                 text.extend(char.escape_default());
             } else {
                 text.push(char);

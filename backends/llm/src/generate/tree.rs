@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use fuse::store::{NAME_MAX, TARGET_MAX};
 
+use crate::names::is_control;
+
 /// The most entries a tree may have.
 pub const ENTRIES_MAX: usize = 10_000;
 
@@ -177,7 +179,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             (EntryKind::Symlink, None) => {
                 return Err(refuse("is a symbolic link with an empty target"));
             }
-            (EntryKind::Symlink, Some(target)) if target.len() > TARGET_MAX || target.contains('\0') => {
+            (EntryKind::Symlink, Some(target)) if target.len() > TARGET_MAX || target.contains(is_control) => {
                 return Err(refuse("has an invalid target"));
             }
             (EntryKind::Symlink, Some(target)) if !stays_inside(&path, &target) => {
@@ -220,8 +222,8 @@ fn with_slashes(path: &str) -> String {
 /// Normalizes a path: without `.` parts and extra slashes. A first slash is the root of the tree, as models write it in
 /// trees of Unix. Refuses a path outside the tree or in `.llmfs`.
 fn normal(path: &str) -> Result<String, String> {
-    if path.contains('\0') {
-        return Err("has a NUL in its path".to_owned());
+    if let Some(control) = path.chars().find(|char| is_control(*char)) {
+        return Err(format!("has the control character U+{:04X} in its path", u32::from(control)));
     }
     if path.len() > PATH_MAX {
         return Err(format!("has a path of more than {PATH_MAX} bytes"));
@@ -367,7 +369,13 @@ mod tests {
             (file("/"), "names nothing"),
             (file("/.llmfs/model"), "control directory"),
             (json!({"path": "/", "kind": "directory"}).to_string(), "no entries"),
-            (file("a\0b"), "NUL"),
+            (file("a\0b"), "U+0000"),
+            (file("a\nb"), "U+000A"),
+            (file("a/\u{1b}[31mb/c"), "U+001B"),
+            (file("\u{9b}31m"), "U+009B"),
+            (file("a\u{2028}b"), "U+2028"),
+            (json!({"path": "a\tb", "kind": "directory"}).to_string(), "U+0009"),
+            (link("l", "a\u{7f}"), "invalid target"),
             (format!("{},{}", file("a"), file("./a")), "twice"),
             (format!("{},{}", file("a"), file("a/b")), "not a directory"),
             (file(&"n".repeat(256)), "more than 200 characters"),
