@@ -479,6 +479,7 @@ impl StoreOptions for GenerateMountOptions {
         Ok(OpenedStore {
             server: asking.server,
             notes: asking.note.into_iter().collect(),
+            read_only: store.read_only().map(str::to_owned),
             ..OpenedStore::of(store, Self::NAME)
         })
     }

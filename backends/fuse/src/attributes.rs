@@ -18,6 +18,10 @@ use crate::store::{
 /// writeback cache, and which the store refused since the mount began.
 pub const LOST_BYTES: &str = "user.ctxbench.lost_bytes";
 
+/// The attribute of a mount's root by which a store that keeps its files in memory saves them. Its value is empty, or the
+/// reason why they could not be saved.
+pub const UNSAVED: &str = "user.ctx.unsaved";
+
 /// The label of SELinux, for which `ls -l` asks at every file, unless the file system has none.
 const LABEL: &[u8] = b"security.selinux";
 

@@ -38,7 +38,7 @@ pub mod store;
 pub mod unfinished;
 mod watch_events;
 
-pub use attributes::LOST_BYTES;
+pub use attributes::{LOST_BYTES, UNSAVED};
 pub use connection::end;
 pub use control::{ControlCommand, ask};
 pub use counters::{Counters, Opcode, OpcodeCount};

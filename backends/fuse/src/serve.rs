@@ -20,10 +20,13 @@ use crate::daemon::DaemonSocket;
 use crate::front_end::{FrontEnd, MountState};
 use crate::owner::StoredOwner;
 use crate::policy::CachePolicy;
-use crate::store::{Ino, KernelCache, ROOT, Store, StoreError};
+use crate::store::{Errno, Ino, KernelCache, ROOT, Store, StoreError};
 
 /// How long the session may take to end after an unmount or detach.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Pause between two attempts to save changes on a full disk.
+const SAVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a store is mounted. By default, one thread answers the requests of this process's user alone.
 #[derive(Clone, Debug, Default)]
@@ -305,12 +308,32 @@ fn run_session(
         socket.close();
     }
     mounted.reclaim_orphans();
-    let synced = store.sync();
+    let synced = sync_at_end(&**store, dir);
     store.detach();
     let finished = store.finish();
     synced?;
     finished?;
     ended.map_err(session_error)
+}
+
+/// Syncs a store that is no longer mounted. One that would lose its changes waits for room on the disk.
+fn sync_at_end(store: &dyn Store, dir: &Path) -> Result<(), StoreError> {
+    let mut has_told = false;
+    loop {
+        match store.sync() {
+            Err(error) if store.is_lost_without_sync() && matches!(error.errno, Errno::NOSPC | Errno::DQUOT) => {
+                if !has_told {
+                    let (dir, pid) = (dir.display(), std::process::id());
+                    tracing::error!(
+                        "{dir} is unmounted, but its changes are not saved: {error}; this process tries again until the disk has room: free some, or give the changes up with `kill -KILL {pid}`"
+                    );
+                    has_told = true;
+                }
+                std::thread::sleep(SAVE_PAUSE);
+            }
+            synced => return synced,
+        }
+    }
 }
 
 /// The kernel's caches of one mount.

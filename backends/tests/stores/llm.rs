@@ -207,6 +207,29 @@ fn a_mount_refuses_a_tree_beside_a_save_and_a_missing_folder() {
 }
 
 #[test]
+fn a_refused_start_removes_the_lock_that_it_created_and_no_other() {
+    let place = Place::new();
+    let lock = place.beside(".lock");
+    std::fs::write(&place.save, "no save file").unwrap();
+    place.refuses(None, &place.save);
+    assert!(!lock.exists());
+    std::fs::write(&lock, "").unwrap();
+    place.refuses(None, &place.save);
+    assert!(lock.exists());
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::remove_file(&place.save).unwrap();
+    let store = place.open();
+    place.refuses(None, &place.save);
+    assert!(lock.exists(), "it belongs to the first mount");
+    // The mount itself has failed.
+    store.discard_new();
+    drop(store);
+    assert!(!lock.exists());
+    drop(place.open());
+    assert!(lock.exists());
+}
+
+#[test]
 fn a_failed_save_keeps_the_last_one_and_returns_its_error() {
     let place = Place::new();
     let store = place.open();
@@ -225,7 +248,10 @@ fn a_failed_save_keeps_the_last_one_and_returns_its_error() {
     let failed = store.sync().unwrap_err();
     assert!(failed.reason.unwrap().contains("save.json"));
     assert!(store.fsync(ROOT, false).is_err(), "it is still not saved");
+    // What `ctxbench unmount` asks before it unmounts.
+    assert!(attribute(&store, ROOT, fuse::UNSAVED).unwrap().contains("save.json"));
     std::fs::remove_dir_all(&blocked).unwrap();
+    assert_eq!(attribute(&store, ROOT, fuse::UNSAVED).as_deref(), Some(""));
     store.fsync(ROOT, false).unwrap();
     drop(store);
     let names = names(&place.open(), ROOT);
@@ -460,6 +486,8 @@ fn a_history_syncs_its_log_within_five_seconds_without_fsync() {
         *cuts += 1;
         let copy = place.beside(&format!("-cut-{cuts}"));
         std::fs::copy(&place.save, &copy).unwrap();
+        // A log that is in use is refused without it.
+        std::fs::write(place.beside(&format!("-cut-{cuts}-wal")), "").unwrap();
         // The copy is of one moment unless a checkpoint has written meanwhile.
         open(&copy).map_or(Vec::new(), |store| names(&store, ROOT))
     };

@@ -12,7 +12,7 @@ use fuse::daemon::{Daemon, DaemonEnd};
 use inputs::border;
 
 use arms::mount_command::absolute_path;
-use fuse::attribute;
+use fuse::{UNSAVED, attribute};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -64,6 +64,14 @@ impl Unmount {
         if self.without_waiting {
             // Ignore errors: the last flush uploads again, and the daemon reports how that ends.
             let _ = attribute::get(&self.dir, "user.ctx.sync");
+            if let Ok(reason) = attribute::get(&self.dir, UNSAVED)
+                && !reason.is_empty()
+            {
+                bail!(
+                    "{at} is still mounted: its changes cannot be saved: {}\n  fix: free disk space, or copy the files elsewhere, and run this again; to lose the changes, end its daemon with `kill -KILL` (`ctxbench status` has its process), and run this again",
+                    border::line(&reason)
+                );
+            }
             end(&self.dir).with_context(unmounting)?;
             return Ok(ExitCode::SUCCESS);
         }

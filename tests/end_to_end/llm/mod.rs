@@ -4,6 +4,7 @@
 
 mod budget;
 mod failures;
+mod full_disk;
 mod generator;
 mod history;
 #[path = "../../../backends/tests/stores/common/oracle.rs"]

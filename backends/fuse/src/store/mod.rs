@@ -472,6 +472,12 @@ pub trait Store: Send + Sync {
     /// [`Store::fsync`] for every inode.
     fn sync(&self) -> Result<()>;
 
+    /// Whether changes before a successful [`Store::sync`] end with the process. The mount then waits for room on a full disk
+    /// before it ends.
+    fn is_lost_without_sync(&self) -> bool {
+        false
+    }
+
     /// Whether [`Store::close`] has work to do. If not, the front end turns `FUSE_FLUSH` off, except with a
     /// writeback cache.
     fn wants_close(&self) -> bool {

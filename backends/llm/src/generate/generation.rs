@@ -229,7 +229,7 @@ impl SharedState {
     }
 
     pub(super) fn save(&self) -> Result<()> {
-        let Some(save) = &self.save else {
+        let Some(save) = self.save.as_ref().filter(|save| save.read_only().is_none()) else {
             return Ok(());
         };
         let _one_at_a_time = self.saving.lock();
@@ -245,7 +245,7 @@ impl SharedState {
         let written = inodes.and_then(|inodes| save.write(&self.files, &inodes, &waiting));
         written.map_err(|error| {
             self.is_saved.store(false, Ordering::Relaxed);
-            StoreError::storage(Errno::IO, error)
+            StoreError::storage(error.errno(), error)
         })
     }
 }

@@ -208,7 +208,15 @@ impl GenerateStore {
             shared.lay_out(&entries)?;
         }
         shared.assign_generators()?;
+        if let Some(save) = &shared.save {
+            save.discard_new_lock(false);
+        }
         Ok(Self { shared: Arc::new(shared), flights: Arc::default(), shown: Mutex::default() })
+    }
+
+    /// Why the save file can only be read; `None` if it can be written, or there is none.
+    pub fn read_only(&self) -> Option<&str> {
+        self.shared.save.as_ref()?.read_only()
     }
 
     /// The asker of this store.

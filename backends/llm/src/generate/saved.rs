@@ -6,16 +6,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use fuse::memory::MemoryStore;
 use fuse::own_file;
-use fuse::store::{Ino, StoreError};
+use fuse::store::{Errno, Ino, StoreError};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use sqlite::database::unwritable_folder;
 
 use super::load;
 
@@ -170,11 +172,53 @@ pub(super) struct PendingFile {
 #[derive(Debug)]
 pub(super) struct SaveFile {
     path: PathBuf,
-    _lock: File,
+    /// `None` where it can only be read.
+    lock: Option<Lock>,
+    /// Why it can only be read.
+    read_only: Option<String>,
+}
+
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    _file: File,
+    /// This start has created the file.
+    is_new: bool,
+    /// It is removed with this value.
+    is_discarded: AtomicBool,
+}
+
+impl Lock {
+    /// Removes the file with this value if this start has created it, or keeps it.
+    fn discard_new(&self, discards: bool) {
+        self.is_discarded.store(self.is_new && discards, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // The lock is still held: no mount can take it before.
+        if *self.is_discarded.get_mut()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(%error, "removing {}", self.path.display());
+        }
+    }
+}
+
+impl SavedError {
+    /// The error number for a caller that waits for a save.
+    pub(super) fn errno(&self) -> Errno {
+        match self {
+            Self::File { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
+            _ => Errno::IO,
+        }
+    }
 }
 
 impl SaveFile {
-    /// Locks the save file at `path`. The file need not exist; its folder must.
+    /// Locks the save file at `path`. The file need not exist; its folder must. One that exists in a folder without write
+    /// permission can only be read. Until [`SaveFile::discard_new_lock`], a lock file that was created is removed again.
     pub(super) fn own(path: &Path) -> Result<Self, SavedError> {
         let unusable = |error| SavedError::Folder { path: path.to_owned(), error };
         // Two paths of one file must share a lock.
@@ -188,15 +232,39 @@ impl SaveFile {
                 folder(path).canonicalize().map_err(unusable)?.join(name)
             }
         };
+        if let Some(reason) = unwritable_folder(&path).filter(|_| path.exists()) {
+            return Ok(Self { path, lock: None, read_only: Some(reason) });
+        }
         let lock = beside(&path, ".lock");
+        let is_new = !lock.exists();
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = own_file::open(&lock, &options).map_err(unusable)?;
+        // A refused start may have removed the file meanwhile.
+        let is_same = || -> std::io::Result<bool> {
+            let (here, there) = (file.metadata()?, lock.symlink_metadata()?);
+            Ok((here.dev(), here.ino()) == (there.dev(), there.ino()))
+        };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path, _lock: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(SavedError::Owned { path, lock }),
+            Ok(()) if is_same().unwrap_or(false) => {
+                let is_discarded = AtomicBool::new(is_new);
+                Ok(Self { path, lock: Some(Lock { path: lock, _file: file, is_new, is_discarded }), read_only: None })
+            }
+            Ok(()) | Err(Errno::WOULDBLOCK) => Err(SavedError::Owned { path, lock }),
             Err(error) => Err(unusable(error.into())),
         }
+    }
+
+    /// Whether a lock file that this start has created is removed when this is dropped.
+    pub(super) fn discard_new_lock(&self, discards: bool) {
+        if let Some(lock) = &self.lock {
+            lock.discard_new(discards);
+        }
+    }
+
+    /// Why it can only be read; `None` if it can be written.
+    pub(super) fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
     }
 
     /// The canonical path.

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fuse::UNSAVED;
 use fuse::store::{
-    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
-    SlowCall, StatFs, Store, StoreError, XattrMode, slice,
+    Allocation, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, ROOT, RenameMode, Result,
+    Seek, SlowCall, StatFs, Store, StoreError, XattrMode, slice,
 };
 use models::Cancel;
 
@@ -21,6 +22,16 @@ impl Store for GenerateStore {
         fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
         fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
         fn statfs(&self) -> Result<StatFs>;
+    }
+
+    fn discard_new(&self) {
+        if let Some(save) = &self.shared.save {
+            save.discard_new_lock(true);
+        }
+    }
+
+    fn is_lost_without_sync(&self) -> bool {
+        self.shared.save.is_some()
     }
 
     fn kind(&self) -> &'static str {
@@ -140,6 +151,11 @@ impl Store for GenerateStore {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        if ino == ROOT && name == UNSAVED.as_bytes() {
+            let unsaved = self.shared.save().err();
+            return Ok(unsaved
+                .map_or_else(Vec::new, |error| error.reason.unwrap_or_else(|| error.errno.to_string()).into_bytes()));
+        }
         if name == b"user.llmfs.state" {
             let generator = self.shared.files.getxattr(ino, GENERATOR.as_bytes());
             return match (self.waits(ino), generator.is_ok()) {
@@ -204,7 +220,7 @@ impl Store for GenerateStore {
         match call {
             SlowCall::Read { .. } => self.waits(ino),
             SlowCall::SizeForRead => self.attr_coherence(ino) == Coherence::Uncached,
-            SlowCall::Fsync => self.shared.save.is_some(),
+            SlowCall::Fsync | SlowCall::Xattr => self.shared.save.is_some(),
             _ => false,
         }
     }
