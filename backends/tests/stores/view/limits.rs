@@ -80,10 +80,8 @@ fn a_function_that_sqlite_cannot_interrupt_keeps_no_caller_after_the_timeout() {
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         eventually("other queries run", || read(&store, "quick.txt").is_ok_and(|text| text == "1\n"));
     }
-    // Two threads are enough.
-    let began = Instant::now();
+    // No third thread starts.
     fails(go(&store, "one.txt"), Errno::IO, &["one.txt", "2 earlier queries", "still run"]);
-    assert!(began.elapsed() < Duration::from_millis(250), "{:?}", began.elapsed());
     assert_eq!(read(&store, "quick.txt").unwrap(), "1\n");
 }
 
