@@ -216,7 +216,18 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
 
 /// A path with slashes in place of backslashes: models write them in trees of Windows, as in `C:\WINDOWS\SYSTEM`.
 fn with_slashes(path: &str) -> String {
-    path.replace('\\', "/")
+    let path = path.replace('\\', "/");
+    if !has_drive(&path) {
+        return path;
+    }
+    // No name of Windows has a control character: it is a backslash that the model did not escape, as in `"C:\temp"`.
+    let escapes = [('\t', "/t"), ('\n', "/n"), ('\r', "/r"), ('\u{8}', "/b"), ('\u{c}', "/f")];
+    escapes.into_iter().fold(path, |path, (control, meant)| path.replace(control, meant))
+}
+
+/// Whether a path begins with a drive of Windows.
+fn has_drive(path: &str) -> bool {
+    matches!(path.as_bytes(), [drive, b':', ..] if drive.is_ascii_alphabetic())
 }
 
 /// Normalizes a path: without `.` parts and extra slashes. A first slash is the root of the tree, as models write it in
@@ -348,6 +359,14 @@ mod tests {
             let error = parse(&tree(&bad)).unwrap_err().to_string();
             assert!(error.contains(expected), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_backslash_that_a_model_did_not_escape_separates_directories() {
+        let unescaped = [r"C:\temp\new\readme.txt", r"C:\b\fonts\new.txt"].map(|path| file(path).replace(r"\\", r"\"));
+        let entries = parse(&tree(&unescaped.join(","))).unwrap();
+        let paths: Vec<&str> = entries.iter().map(|entry| &*entry.path).collect();
+        assert_eq!(paths, ["C:/temp/new/readme.txt", "C:/b/fonts/new.txt"]);
     }
 
     #[test]
