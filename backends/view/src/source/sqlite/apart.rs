@@ -118,41 +118,42 @@ impl Progress {
     }
 }
 
+/// Functions that make a long text or BLOB of a number.
+const LENGTHENING: [&str; 4] = ["format", "printf", "randomblob", "zeroblob"];
+
 /// Whether one instruction of a query could take longer than its deadline. `is_file`: the tables may be of any kind and
 /// size.
 pub(super) fn may_be_slow(connection: &Connection, sql: &str, is_file: bool) -> rusqlite::Result<bool> {
     let mut program = connection.prepare(&format!("EXPLAIN {sql}"))?;
     let mut instructions = program.raw_query();
+    // Of each function: its name, the number of its arguments, and how many of these are constant.
+    let mut functions = Vec::new();
     while let Some(instruction) = instructions.next()? {
         let opcode: String = instruction.get("opcode")?;
         let constants: i64 = instruction.get("p1")?;
         // A text of the query need not be UTF-8.
         let function = instruction.get_ref("p4")?.as_str().ok();
-        let is_slow = match opcode.as_str() {
+        let constants = match opcode.as_str() {
             // A virtual table, such as one of full-text search, may read all of its rows.
-            "Count" | "VFilter" => is_file,
-            "Function" | "PureFunc" => may_multiply(function, constants.count_ones()),
-            "AggStep" | "AggStep1" | "AggInverse" => may_multiply(function, 0),
-            _ => false,
+            "Count" | "VFilter" if is_file => return Ok(true),
+            "Function" | "PureFunc" => constants.count_ones(),
+            "AggStep" | "AggStep1" | "AggInverse" => 0,
+            _ => continue,
         };
-        if is_slow {
+        let Some((name, count)) = function.and_then(|it| it.strip_suffix(')')?.rsplit_once('(')) else {
             return Ok(true);
-        }
+        };
+        functions.push((name.to_owned(), count.parse::<u32>().ok(), constants));
     }
-    Ok(false)
-}
-
-/// Whether the time of a function, such as `instr(2)`, may grow with the product of two lengths. Constant arguments are
-/// literals of the definition and names, which are short.
-fn may_multiply(function: Option<&str>, constants: u32) -> bool {
-    let Some((name, count)) = function.and_then(|it| it.strip_suffix(')')?.rsplit_once('(')) else {
-        return true;
-    };
-    if LINEAR.contains(&name) {
-        return false;
-    }
-    // Without a fixed number of arguments it is negative.
-    count.parse::<u32>().map_or(true, |count| count > constants + 1)
+    // Constant arguments are literals of the definition and names, which are short, unless a function lengthens them.
+    let calls = |name: &str| functions.iter().filter(|function| function.0 == name).count();
+    let is_short = LENGTHENING.iter().all(|name| calls(name) == 0) && calls("replace") <= 1;
+    // The time of a function of two long arguments, such as `instr(2)`, may grow with the product of their lengths.
+    Ok(functions.iter().any(|(name, count, constants)| {
+        let constants = if is_short { *constants } else { 0 };
+        // A function without a fixed number of arguments has a negative one.
+        !LINEAR.contains(&name.as_str()) && count.is_none_or(|count| count > constants + 1)
+    }))
 }
 
 /// The error of a call while abandoned queries keep it from its turn.
@@ -299,6 +300,9 @@ mod tests {
             "SELECT replace(a, b, '') FROM t",
             "SELECT count(*) FROM t",
             "SELECT value FROM t, json_each(t.json)",
+            "SELECT instr(printf('%.*c', 200000000, 'a'), printf('%.*c', 100000000, 'a') || 'b')",
+            "SELECT instr(zeroblob(200000000), zeroblob(100000000) || 'b')",
+            "SELECT instr('a', replace(replace('aaaa', 'a', 'bbbb'), 'b', 'cccc'))",
         ] {
             assert!(needs(slow), "{slow}");
         }
