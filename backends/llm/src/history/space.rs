@@ -56,7 +56,7 @@ impl Space {
         self.room.open()
     }
 
-    /// Allocates SQLite's log and the reserve, each as far as the disk has room.
+    /// Allocates SQLite's log and the reserve, or as much of each as the disk has room for.
     pub(super) fn allocate(&mut self, db: &mut Connection) -> rusqlite::Result<()> {
         let frames = Arc::clone(&self.frames);
         // It also ends SQLite's own checkpoints, which would take the reserve away.
